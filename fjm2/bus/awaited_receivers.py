@@ -66,7 +66,8 @@ class AwaitedReceivers:
         for lane in self._lanes.with_streams:
             subscribers = self.subscribers_of(lane)
             lane.evicted &= known & lane.session.evicted_receivers
-            lane.confirmed_by &= known
+            for node in lane.confirmed_upto.keys() - known:
+                del lane.confirmed_upto[node]
             named = subscribers - lane.evicted - lane.session.stalled_receivers
             if self._loop.time() < self._distrust_until:
                 named &= lane.named | lane.session.receivers

@@ -35,9 +35,10 @@ from fjm2.norm.events import (
     StreamLost,
 )
 
-from .closing import CloseDeadline, finish_lane
+from .closing import CloseDeadline, LanesProgress, finish_lane
 from .config import BusConfig
 from .confirmation import LaneConfirmation
+from .files.disk import DiskThread
 from .files.file_folder import FileFolder
 from .files.incoming_files import IncomingFiles
 from .lane import Lane, Lanes
@@ -98,7 +99,7 @@ class Bus:
         self.presence = PresenceTable(stats=self.stats)
         self.losses = LossNotices(self.presence, self.reporter.report)
         told = self.losses.note_dropped
-        folder = FileFolder(config.files_directory, config.files_bytes_max)
+        folder = FileFolder(config.files_directory, config.files_bytes_max, DiskThread(self._loop))
         files = IncomingFiles(folder, told)
         self.router = Router(self.lanes.session.node_id, told, on_resume=self._resume, files=files, stats=self.stats)
         self.router.table.on_skip = self.losses.note_skip
@@ -109,11 +110,14 @@ class Bus:
         self._confirmation = LaneConfirmation(
             self.lanes, receivers.subscribers_of, config.sender.ack_timeout_s, Outages(self.stats, self.presence.names)
         )
-        self.publisher = Publisher(self.lanes, self.router, self._announce_lanes, receivers.update_soon)
+        self._confirmation.expired = self.presence.expired
+        self._confirmation.on_confirmed = self.membership.discards.note_confirmed
+        self.publisher = Publisher(self.lanes, self.router, self.presence, self._announce_lanes, receivers.update_soon)
         """Part of publishing that all connections share. Each connection also has a `Publication` of its own."""
         self.membership.discards.on_heard = self.publisher.note_discarded
         self._intake = Intake(self._loop, self.lanes.session.take, self.router, self._handle_first)
         self.lanes.session.on_events = self._intake.take_now
+        self.lanes.session.take_run = self._intake.take_run
         self._tick_handle: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -150,7 +154,7 @@ class Bus:
         self.lanes.begin_closing()
         self.membership.say_goodbye()
         self.lanes.session.stop_answering()
-        deadline = deadline or CloseDeadline(self, _STILL_S)
+        deadline = deadline or self.close_deadline(_STILL_S)
         subscribers_of = self.membership.receivers.subscribers_of
         try:
             outcomes = await asyncio.gather(
@@ -158,7 +162,8 @@ class Bus:
             )
             await asyncio.sleep(_GOODBYE_S)
         except asyncio.CancelledError:
-            self._report_unconfirmed([(subscribers_of(lane), lane.pending_bytes) for lane in self.lanes.with_streams])
+            unfinished = [(lane.owing(subscribers_of(lane)), lane.unsent_bytes) for lane in self.lanes.with_streams]
+            self._report_unconfirmed(unfinished)
             raise
         finally:
             await self._shut()
@@ -188,24 +193,18 @@ class Bus:
             self.router.files.close()
         await self.lanes.close()
         unregister_counted(self)
+        if self.router.files is not None:
+            await self.router.files.closed()
 
     @property
     def is_shared(self) -> bool:
         """True if the bus has several users, so that the next `close` leaves it open."""
         return self._users > 1
 
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Progress of a close; see `closing.Progress`."""
-        stats = [lane.session.stats for lane in self.lanes.with_streams]
-        repairs = sum(each.repair_segments_sent + each.parity_segments_sent for each in stats)
-        return sum(each.segments_sent for each in stats) + self._confirmation.confirmations, repairs
-
-    @property
-    def repairs_max(self) -> int:
-        """Greatest number of repairs that the data still in the send buffers may need."""
-        sender = self.config.sender
-        return len(self.lanes.with_streams) * (sender.stream_bytes // sender.segment_bytes + 1)
+    def close_deadline(self, still_s: float, timeout_s: float | None = None) -> CloseDeadline:
+        """Return a deadline that begins now: `still_s` without progress, or `timeout_s` in all."""
+        progress = LanesProgress(self.lanes, self._confirmation, self.config.sender)
+        return CloseDeadline(progress, still_s, timeout_s)
 
     async def flushed(self) -> None:
         """Wait until everything published so far is in the send buffers of the lanes."""
@@ -336,7 +335,7 @@ class Bus:
         lane."""
         readings = [self._reading(lane) for lane in {self.lanes.first, *self.lanes.with_streams}]
         first = next(index for index, reading in enumerate(readings) if reading.source == "lane0")
-        drops = self.router.drops
+        drops = self.router.table.drops
         lost = self.stats.messages_dropped + self.stats.frames_malformed + sum(drops.values())
         received = {**self.router.stats.traced(), "messages_lost": lost}
         reading = readings[first]
@@ -355,7 +354,7 @@ class Bus:
 
     def statistics(self) -> BusStatistics:
         """Return the counters of the bus since it opened, and its present state."""
-        subscriptions = self.router.subscriptions
+        subscriptions = self.router.targets.subscriptions
         counted = [lane for lane in self.lanes.all if lane.stream is not None or not lane.number]
         lanes = {lane.number: lane.statistics() for lane in counted}
         return BusStatistics(
@@ -363,7 +362,7 @@ class Bus:
             connections=self.membership.connections,
             peers=len(self.presence),
             messages_sent=sum(lane.messages_sent for lane in lanes.values()),
-            frame_drops={reason.name.lower(): count for reason, count in self.router.drops.items()},
+            frame_drops={reason.name.lower(): count for reason, count in self.router.table.drops.items()},
             subscribers_down=len(self.outages.nodes),
             subscribers_full=self.membership.receivers.full.count,
             transactions_held=len(self.router.transactions),

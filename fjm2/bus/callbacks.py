@@ -10,6 +10,7 @@ from typing import Any
 
 from fjm2.base.done import DONE
 from fjm2.base.logs import Log
+from fjm2.base.quantities import repr_of
 
 log = Log("fjm2.jms")
 
@@ -72,13 +73,17 @@ class Callbacks:
                 function, arguments = self._calls.popleft()
                 self._is_calling = True
                 try:
-                    await invoke(function, *arguments)
-                except (Exception, asyncio.CancelledError) as error:
-                    raised_by_callback(error)
-                    name = getattr(function, "__qualname__", repr(function))
-                    text = f"{name} raised {error!r}, and nobody is told: catch in it what it can raise"
-                    log.tell(logging.ERROR, "callback_failed", text, about=(name, type(error)), error=error)
+                    await self._call(function, *arguments)
                 finally:
                     self._is_calling = False
         finally:
             self._task = None
+
+    async def _call(self, function: Callable[..., Any], *arguments: object) -> None:
+        try:
+            await invoke(function, *arguments)
+        except (Exception, asyncio.CancelledError) as error:
+            raised_by_callback(error)
+            name = getattr(function, "__qualname__", repr(function))
+            text = f"{name} raised {repr_of(error)}, and nobody is told: catch in it what it can raise"
+            log.tell(logging.ERROR, "callback_failed", text, about=(name, type(error)), error=error)

@@ -4,14 +4,25 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from .confirmation import CLOSING_ROUND_S
 
 if TYPE_CHECKING:
+    from fjm2.norm import SenderConfig
+
     from .confirmation import LaneConfirmation
-    from .lane import Lane
+    from .lane import Lane, Lanes
 
 _CHECK_INTERVAL_S = 0.05
 """Interval at which a waiting close checks for progress: short compared with any sensible time limit."""
+_SENT_INTERVAL_S = 0.005
+"""Interval at which a close checks if everything is sent: most closes find nothing left."""
+_ROUND_TRIPS: Final = 6.0
+"""Round-trip times without progress after which a close gives up at the earliest: a loss and the loss of its repair are
+seen and mended within them."""
+_STILL_MAX_S: Final = 10.0
+"""Longest time for which round trips make a close wait: anybody may claim to be far away."""
 _WRITING_SHARE, _CONFIRMING_SHARE = 0.7, 0.9
 """Shares of a close's time limit. After the first, the sender leaves behind the receivers that it still waits for.
 After the second, the close stops asking for confirmations."""
@@ -29,12 +40,40 @@ class Progress(Protocol):
     def repairs_max(self) -> int:
         """Greatest number of repairs that the data still in the send buffers may need."""
 
+    @property
+    def round_trip_s(self) -> float:
+        """Longest time in which an answer to this node comes, as measured."""
+
+
+class LanesProgress:
+    """Progress of the lanes of a bus."""
+
+    def __init__(self, lanes: "Lanes", confirmation: "LaneConfirmation", sender: "SenderConfig") -> None:
+        self._lanes = lanes
+        self._confirmation = confirmation
+        self._sender = sender
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        stats = [lane.session.stats for lane in self._lanes.with_streams]
+        repairs = sum(each.repair_segments_sent + each.parity_segments_sent for each in stats)
+        return sum(each.segments_sent for each in stats) + self._confirmation.confirmations, repairs
+
+    @property
+    def repairs_max(self) -> int:
+        return len(self._lanes.with_streams) * (self._sender.stream_bytes // self._sender.segment_bytes + 1)
+
+    @property
+    def round_trip_s(self) -> float:
+        return max((lane.session.grtt_s for lane in self._lanes.with_streams), default=0.0)
+
 
 class CloseDeadline:
     """A deadline that moves on while there is progress, up to a total time limit."""
 
     def __init__(self, bus: Progress, still_s: float, timeout_s: float | None = None) -> None:
-        """Expire after `still_s` without progress, or after `timeout_s` in all."""
+        """Expire after `still_s` without progress, or after some round trips if that is longer; after `timeout_s` in
+        any case."""
         self._bus = bus
         self._loop = asyncio.get_running_loop()
         self._still_s = still_s
@@ -60,8 +99,9 @@ class CloseDeadline:
         repairs = min(repairs, self._repairs_max)
         if (steps, repairs) != (self._steps, self._repairs):
             self._steps, self._repairs, self._moved_at = steps, repairs, now
-        left_s = (1.0 - share) * min(self._still_s, self._timeout_s)
-        return min(self._moved_at + share * self._still_s, self._began + self._timeout_s - left_s)
+        still_s = max(self._still_s, min(_ROUND_TRIPS * self._bus.round_trip_s, _STILL_MAX_S))
+        left_s = (1.0 - share) * min(still_s, self._timeout_s)
+        return min(self._moved_at + share * still_s, self._began + self._timeout_s - left_s)
 
     @contextlib.asynccontextmanager
     async def wait(self, share: float = 1.0) -> AsyncIterator[None]:
@@ -96,33 +136,48 @@ async def finish_lane(
 ) -> tuple[frozenset[int], int]:
     """End a lane's stream, and ask its subscribers to confirm it.
 
-    Return the nodes that did not confirm, and the number of bytes not sent.
+    Return the nodes that did not confirm, and the number of bytes not sent. Nodes that had confirmed all messages
+    before are told of the end, and need not confirm it.
     """
-    stream, session = lane.stream, lane.session
-    assert stream is not None
+    session, known = lane.session, subscribers_of(lane)
     suspects: frozenset[int] = frozenset()
     suspects_until = deadline.until(_CONFIRMING_SHARE)
     try:
         with contextlib.suppress(TimeoutError):
             async with deadline.wait(_WRITING_SHARE):
-                await stream.close()
-        if stream.pending_bytes:
-            # The receivers that the stream waits for may be dead. Leave them behind, so that the others get the rest.
+                await _sent(lane)
+        if lane.unsent_bytes:
+            # The receivers that the stream waits for may be dead, or full. Leave them behind: the others get the rest.
             suspects, suspects_until = session.awaited_receivers, deadline.until(_CONFIRMING_SHARE)
             session.set_receivers(session.receivers - suspects, suspects)
         async with deadline.wait(_CONFIRMING_SHARE):
-            await stream.close()
+            await _sent(lane)
     except TimeoutError:
-        return subscribers_of(lane), stream.pending_bytes
+        return lane.owing(subscribers_of(lane) | known & confirmation.expired), lane.unsent_bytes
     suspects |= session.silent_receivers
     nodes = subscribers_of(lane) - lane.evicted - confirmation.outages.nodes
-    missing, suspected = set(nodes - suspects), set(nodes & suspects)
+    owing = lane.owing(nodes)
+    missing, suspected = set(owing - suspects), set(owing & suspects)
     with contextlib.suppress(TimeoutError):
         async with deadline.wait(_CONFIRMING_SHARE):
             if not nodes:
                 await session.flushed()
+            if reachable := set(nodes - suspects):
+                await confirmation.ask(lane, reachable, CLOSING_ROUND_S)
+            missing &= lane.owing(nodes)
             await confirmation.confirm(lane, missing)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(suspects_until):
             await confirmation.confirm(lane, suspected)
-    return subscribers_of(lane) & (missing | suspected), 0
+    return (subscribers_of(lane) & (missing | suspected)) | lane.owing(known & confirmation.expired), 0
+
+
+async def _sent(lane: "Lane") -> None:
+    """End a lane's stream, and wait until all of it has been sent for the first time.
+
+    What lies in the stream's buffer may be kept back: flow control waits for receivers.
+    """
+    assert lane.stream is not None
+    await lane.stream.close()
+    while lane.unsent_bytes:  # noqa: ASYNC110 - nobody else wants an event for each segment
+        await asyncio.sleep(_SENT_INTERVAL_S)

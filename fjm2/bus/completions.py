@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError, InvalidStateError
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
 
+from fjm2.base.functions import check_methods
 from fjm2.messages.errors import JMSError
 
-from .callbacks import Callbacks, invoke
-from .confirmation import Confirmation
+from .callbacks import Callbacks
 from .errors import UnconfirmedError
 
 
@@ -18,18 +21,26 @@ class Receipt:
     """Conditions that decide the outcome of a send, for callers that await the outcome separately from room in the
     buffer.
 
-    All messages of a transaction share one receipt.
+    All messages of a transaction share one receipt. Most receipts have none of the conditions: they are made without a
+    call.
     """
 
-    __slots__ = ("number", "sent", "stored")
+    confirmed: "asyncio.Future[JMSError | None] | None" = None
+    """Future of the confirmation, which other messages share; None if the message is not PERSISTENT."""
+    stored: "list[asyncio.Future[None]] | None" = None
+    """Futures that the `Gate` returned for the messages; None if there are none."""
+    sent: "asyncio.Future[JMSError | None] | None" = None
+    """Future of a file: done when its last part is sent, with the error that prevented that, or None."""
 
-    def __init__(self) -> None:
-        self.number: int | None = None
-        """Number by which `Confirmation` knows the message; None if the message is not PERSISTENT."""
-        self.stored: list[asyncio.Future[None]] = []
-        """Futures that the `Gate` returned for the messages."""
-        self.sent: asyncio.Future[JMSError | None] | None = None
-        """Future of a file: done when its last part is sent, with the error that prevented that, or None."""
+    def add_stored(self, stored: "asyncio.Future[None]") -> None:
+        """Add a future that the `Gate` returned."""
+        if self.stored is None:
+            self.stored = []
+        self.stored.append(stored)
+
+
+_UNCONFIRMED: Final = Receipt()
+"""Receipt of the sends that have only to be handed to the network."""
 
 
 class CompletionListener(Protocol):
@@ -42,90 +53,144 @@ class CompletionListener(Protocol):
         """Handle failure: the message could not be sent, or was not confirmed."""
 
 
+def check_listener(name: str, value: object) -> None:
+    """Raise TypeError unless a completion listener is None or has its methods."""
+    if value is not None:
+        check_methods(name, value, ("on_completion", "on_exception"), "CompletionListener")
+
+
+class Outcome(Protocol):
+    """Future of the outcome of a send: of asyncio, or for a thread."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: None, /) -> None: ...
+    def set_exception(self, exception: Any, /) -> None: ...
+    def exception(self) -> BaseException | None: ...
+
+
+Send: TypeAlias = Outcome | tuple[Receipt | None, object, Outcome, CompletionListener | None]
+"""A send: receipt, message, future of its outcome, listener. Without a receipt, it belongs to an open transaction, and
+its outcome is always success. Of a send that has only to be handed to the network, and has no listener, it is just the
+future: to keep more for each message takes a good part of the time of its send."""
+_CANCELLED: Final = (asyncio.InvalidStateError, InvalidStateError)
+"""Errors of telling a future how a send ended, if the future was cancelled."""
+
+
 class Completions(Callbacks):
     """The asynchronous sends of one session. Each waits for its outcome in turn, then calls its listener."""
 
     def __init__(
         self,
         owner: object,
-        confirmation: Confirmation,
         flushed: Callable[[], Awaitable[None]],
         timeout_s: float,
     ) -> None:
         """Allow each send `timeout_s` seconds for its confirmation. `flushed` waits until all messages are in the send
         buffers."""
         super().__init__(owner)
-        self._confirmation = confirmation
         self._wait_flushed = flushed
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
+        self.new_outcome: Callable[[], asyncio.Future[None]] = partial(asyncio.Future, loop=self._loop)
+        """Function that returns a future of the outcome of a send. It is faster than `create_future` of asyncio."""
+        self._sends: deque[Send] = deque()
+        """Sends whose turn has not come."""
+        self._is_completing = False
+        """True if the outcomes of sends are being waited for, or will be."""
+        self._is_waiting = False
+        """True while a send has its turn."""
         self._added = 0
+        self._taken = 0
+        """Number of the send that has its turn."""
         self._flushed = 0
         """Number of the latest send that is known to have been handed to the network."""
         self._waiting: asyncio.Timeout | None = None
         """Time limit of the wait for an outcome that is under way."""
         self._closes_at = math.inf
 
-    def add(
-        self, receipt: Receipt | None, message: object, listener: CompletionListener | None
-    ) -> asyncio.Future[None]:
-        """Add a send, and return a future of its outcome.
-
-        A send without a receipt belongs to an open transaction. Its outcome is always success.
-        """
+    def add(self, send: Send) -> None:
+        """Add a send, and tell its future how it ends."""
         self._added += 1
-        future: asyncio.Future[None] = self._loop.create_future()
-        self.post(self._complete, receipt, self._added, message, future, listener)
-        return future
+        self._sends.append(send)
+        if not self._is_completing:
+            self._is_completing = True
+            self.post(self._complete)
 
-    async def confirm(self, number: int) -> None:
-        """Wait until all known subscribers have confirmed the transaction with this number. Raise UnconfirmedError if
-        some do not."""
+    @property
+    def pending(self) -> int:
+        calls = super().pending - self._is_completing
+        return calls + len(self._sends) + self._is_waiting
+
+    async def confirm(self, confirmed: asyncio.Future[JMSError | None]) -> None:
+        """Wait for the confirmation of a transaction. Raise UnconfirmedError if some subscribers do not confirm it."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                error = await self._confirmation.wait(number)
+                error = await asyncio.shield(confirmed)
         except TimeoutError:
             error = UnconfirmedError("timed out: not all subscribers confirmed the transaction")
         if error is not None:
             raise error
 
-    async def _complete(
-        self,
-        receipt: Receipt | None,
-        place: int,
-        message: object,
-        future: asyncio.Future[None],
-        listener: CompletionListener | None,
-    ) -> None:
-        error = None if receipt is None else await self._outcome(receipt, place)
-        if not future.done():
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-                if listener is not None:
-                    future.exception()  # mark it as retrieved: the listener is told
-        if listener is not None and error is None:
-            await invoke(listener.on_completion, message)
-        elif listener is not None:
-            await invoke(listener.on_exception, message, error)
+    async def _complete(self) -> None:
+        """Wait for the outcomes of all sends, in turn, and tell them."""
+        sends = self._sends
+        self._is_waiting = True
+        try:
+            while sends:
+                send = sends.popleft()
+                self._taken += 1
+                if isinstance(send, tuple):
+                    receipt, message, outcome, listener = send
+                elif self._taken <= self._flushed:
+                    try:  # noqa: SIM105 - without a call for each message
+                        send.set_result(None)
+                    except _CANCELLED:
+                        pass
+                    continue
+                else:
+                    receipt, message, outcome, listener = _UNCONFIRMED, None, send, None
+                is_known = receipt is None or self._has_succeeded(receipt)
+                error = None if is_known or receipt is None else await self._outcome(receipt)
+                _tell(outcome, error)
+                if error is not None and listener is not None and outcome.done():
+                    with contextlib.suppress(asyncio.CancelledError, CancelledError):
+                        outcome.exception()  # mark it as retrieved: the listener is told
+                if listener is not None and error is None:
+                    await self._call(listener.on_completion, message)
+                elif listener is not None:
+                    await self._call(listener.on_exception, message, error)
+        finally:
+            self._is_waiting = self._is_completing = False
 
-    async def _outcome(self, receipt: Receipt, place: int) -> JMSError | None:
+    def _has_succeeded(self, receipt: Receipt) -> bool:
+        """Return True if a send is known to have succeeded, so that nothing has to be awaited."""
+        if receipt.sent is not None or receipt.stored is not None:
+            return False
+        confirmed = receipt.confirmed
+        if confirmed is None:
+            return self._taken <= self._flushed
+        return confirmed.done() and not confirmed.cancelled() and confirmed.result() is None
+
+    async def _outcome(self, receipt: Receipt) -> JMSError | None:
+        confirmed = receipt.confirmed
         try:
             if receipt.sent is not None:
                 async with self._limit(math.inf):
                     error = await asyncio.shield(receipt.sent)
                 if error is not None:
                     return error
-            for stored in receipt.stored:
+                confirmed = receipt.confirmed
+            for stored in receipt.stored or ():
                 async with self._limit():
                     error = await _error_of(stored)
                 if error is not None:
                     return error
-            if receipt.number is not None:
-                async with self._limit():
-                    return await self._confirmation.wait(receipt.number)
-            if place > self._flushed:
+            if confirmed is not None:
+                if not confirmed.done():
+                    async with self._limit():
+                        await asyncio.shield(confirmed)
+                return confirmed.result()
+            if self._taken > self._flushed:
                 added = self._added
                 async with self._limit():
                     await self._wait_flushed()
@@ -153,6 +218,15 @@ class Completions(Callbacks):
             if self._waiting is not None:
                 self._waiting.reschedule(self._closes_at)
         await self.drained()
+
+
+def _tell(outcome: Outcome, error: JMSError | None) -> None:
+    """Set the outcome of a send, unless it was cancelled."""
+    with contextlib.suppress(*_CANCELLED):
+        if error is None:
+            outcome.set_result(None)
+        else:
+            outcome.set_exception(error)
 
 
 async def wait_until_stored(stored: asyncio.Future[None]) -> None:

@@ -6,17 +6,19 @@ The names in the query are the fields of BusConfig, SenderConfig and ReceiverCon
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Self, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, Self, get_args, get_origin, get_type_hints
 from urllib.parse import quote, unquote
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.quantities import SECONDS_EXPECTED, UNIT_SECONDS
 from fjm2.norm import ReceiverConfig, SenderConfig, Session, UdpConfig
+
+from .inbox import ConsumerSettings
 
 __all__ = ["DEFAULT_GROUP", "DEFAULT_PORT", "BusConfig"]
 
@@ -152,11 +154,29 @@ class BusConfig:
         return f"fjm2://{host}:{self.port}{query}"
 
 
+def check_is_group(config: BusConfig) -> None:
+    """Raise ConfigError if the address is that of one host. Two hosts can have a NORM session, but no bus."""
+    if not UdpConfig(group=config.group, port=config.port, interface=config.interface).is_multicast:
+        raise ConfigError(
+            f"{config.group} is the address of one host: expected a multicast group, such as {DEFAULT_GROUP}"
+        )
+
+
 def _without_zone_escape(host: str) -> str:
     """Return an IPv6 host with its scope written as `%eth0`. RFC 6874 writes `%25eth0` in URIs, but people write
     `%eth0`."""
     address, percent, scope = host.partition("%")
     return f"{address}%{unquote(scope.removeprefix('25'))}" if percent else address
+
+
+def unknown_setting(written: str, name: str, known: Collection[str]) -> ConfigError:
+    """Return the error for a setting that is not among the known ones."""
+    meant = get_close_matches(name, known, 1)
+    return ConfigError(
+        f"{written}: unknown setting; did you mean {meant[0]}?"
+        if meant
+        else f"{written}: unknown setting, expected one of {', '.join(sorted(known))}"
+    )
 
 
 class _Written(NamedTuple):
@@ -179,14 +199,13 @@ def _query(text: str) -> dict[str, _Written]:
         name, equals, value = part.partition("=")
         one = _Written(unquote(name), unquote(value))
         full = _SHORT.get(one.name, one.name)
-        if full not in _READERS:
-            known = sorted([*_READERS, *_SHORT])
-            meant = get_close_matches(one.name, known, 1)
+        if full in CLIENT_SETTINGS:
             raise ConfigError(
-                f"{one}: unknown setting; did you mean {meant[0]}?"
-                if meant
-                else f"{one}: unknown setting, expected one of {', '.join(known)}"
+                f"{one}: a setting of the client, which a URI cannot have: expected it as an argument, as "
+                f"in ConnectionFactory({one.name}=...)"
             )
+        if full not in _READERS:
+            raise unknown_setting(str(one), one.name, URI_SETTINGS)
         if not equals:
             raise ConfigError(f"{one.name}: expected {one.name}=VALUE")
         if full in pairs:
@@ -321,4 +340,18 @@ _LONG_TO_SHORT = {full: short for short, full in _SHORT.items()}
 _BY_OWNER = {owner: _readers(owner) for owner in (BusConfig, SenderConfig, ReceiverConfig)}
 _OWN = tuple(name for name in _BY_OWNER[BusConfig] if name not in ("group", "port"))
 _SENDER, _RECEIVER = tuple(_BY_OWNER[SenderConfig]), tuple(_BY_OWNER[ReceiverConfig])
+CLIENT_SETTINGS: Final = frozenset(
+    (
+        *(one.name for one in fields(ConsumerSettings)),
+        "client_id",
+        "redeliveries_max",
+        "confirm_timeout_s",
+        "close_timeout_s",
+        "codec",
+        "telemetry",
+    )
+)
+"""Settings of connections and consumers, which a URI cannot have."""
 _READERS = {name: _BY_OWNER[BusConfig][name] for name in _OWN} | _BY_OWNER[SenderConfig] | _BY_OWNER[ReceiverConfig]
+URI_SETTINGS: Final = frozenset((*_READERS, *_SHORT))
+"""Names of the settings that a URI can have."""

@@ -7,7 +7,7 @@ a caller waits for an outcome, rounds follow each other at once; otherwise there
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from time import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +24,10 @@ _PAUSE_S = 0.1
 """Pause between rounds that nobody waits for, so that they cost little."""
 _RETRY_S = 0.05
 """Pause before receivers that did not confirm are asked again: they may be busy, or still lack much."""
+_ROUND_MIN_S = 0.05
+"""Shortest time for which nodes are asked, even if theirs is over."""
+CLOSING_ROUND_S = 0.25
+"""Interval at which a close notes which nodes have confirmed. They count as progress, and are not named as missing."""
 _ASK_AGAIN_S = 0.5
 """Time for which a subscriber that did not confirm, and is heard of again, is asked to confirm."""
 
@@ -52,6 +56,10 @@ class LaneConfirmation:
         self.confirmations = 0
         """Confirmations received, one for each node and round."""
         self.outages = outages
+        self.on_confirmed: Callable[[Lane, frozenset[int]], None] = lambda *_: None
+        """Called with a lane and the node ids that have confirmed something of it for the first time."""
+        self.expired: Set[int] = frozenset()
+        """Nodes that fell silent and were forgotten. They did not confirm, unlike those that said goodbye."""
         self._lanes = lanes
         self._subscribers_of = subscribers_of
         self._ack_timeout_s = ack_timeout_s
@@ -77,12 +85,13 @@ class LaneConfirmation:
             await lane.stream.drain()
         due_at = dict.fromkeys(awaited, self._loop.time() + self._ack_timeout_s)
         while awaited:
-            await self._ask(lane, awaited)
+            left_s = min(due_at[node] for node in awaited) - self._loop.time()
+            await self.ask(lane, awaited, max(left_s, _ROUND_MIN_S))
             now, full = self._loop.time(), lane.session.full_receivers
             for node in list(awaited):
                 if node in full:
                     due_at[node] = now + self._ack_timeout_s
-                elif now >= due_at[node] or node in self.outages.nodes or node in lane.session.evicted_receivers:
+                elif now >= due_at[node] or node in self.outages.nodes | lane.session.evicted_receivers | self.expired:
                     self.outages.begin(node)
                     awaited.discard(node)
                     late.add(node)
@@ -96,18 +105,21 @@ class LaneConfirmation:
         Nodes that have confirmed are removed from the set, so that the others are known even if the call is cancelled.
         """
         while nodes:
-            await self._ask(lane, nodes)
-            if nodes <= lane.session.evicted_receivers:
+            await self.ask(lane, nodes, CLOSING_ROUND_S)
+            if nodes <= lane.session.evicted_receivers | self.expired:
                 break
             await asyncio.sleep(_RETRY_S)
 
-    async def _ask(self, lane: "Lane", nodes: set[int]) -> None:
-        """Ask `nodes` once. Those that have confirmed, or left, are removed from the set."""
-        before = len(nodes)
-        outcome = await lane.session.watermark(nodes)
-        lane.confirmed_by |= outcome.acked
+    async def ask(self, lane: "Lane", nodes: set[int], timeout_s: float) -> None:
+        """Ask `nodes` for some seconds. Those that have confirmed, or left, are removed from the set."""
+        before, upto = len(nodes), lane.given_bytes
+        outcome = await lane.session.watermark(nodes, timeout_s=timeout_s)
+        new = outcome.acked - lane.confirmed_upto.keys()
+        lane.confirmed_upto.update(dict.fromkeys(outcome.acked, upto))
+        if new:
+            self.on_confirmed(lane, frozenset(new))
         nodes &= outcome.failed
-        nodes &= self._subscribers_of(lane)  # a receiver that said goodbye need not confirm
+        nodes &= self._subscribers_of(lane) | self.expired  # a receiver that said goodbye need not confirm
         self.confirmations += before - len(nodes)
 
     def tick(self) -> None:
@@ -129,7 +141,7 @@ class LaneConfirmation:
         until = self._loop.time() + _ASK_AGAIN_S
         try:
             while True:
-                await asyncio.gather(*(self._ask(lane, asked) for lane, asked in late if asked))
+                await asyncio.gather(*(self.ask(lane, asked, _ASK_AGAIN_S) for lane, asked in late if asked))
                 if self._loop.time() >= until or not any(asked for _, asked in late):
                     break
                 await asyncio.sleep(_RETRY_S)
@@ -145,28 +157,66 @@ class LaneConfirmation:
             self._asking.cancel()
 
 
+class _Failures:
+    """Subscribers for which messages fail whatever is confirmed: they discarded some, or died before the end."""
+
+    __slots__ = ("_gone", "_latest", "_nodes", "_upto")
+
+    def __init__(self) -> None:
+        self._nodes: set[int] = set()
+        self._gone: set[int] = set()
+        self._upto = 0
+        """Number up to which this may concern messages."""
+        self._latest = 0
+
+    def note(self, node_id: int, upto: int) -> None:
+        """Note a subscriber. Its notice may concern messages up to a number; 0 if there are none."""
+        self._latest = node_id
+        if upto:
+            self._nodes.add(node_id)
+            self._upto = upto
+
+    def note_latest(self, upto: int) -> None:
+        """Let the latest notice concern messages up to a number, too."""
+        self.note(self._latest, upto)
+
+    def note_gone(self, nodes: Set[int], upto: int) -> None:
+        """Note subscribers that died before all of the message with a number was sent."""
+        self._gone |= nodes
+        self._upto = upto
+
+    def take(self, upto: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Return those that discarded messages up to a number, and those that died. They are remembered for later
+        messages."""
+        found = frozenset(self._nodes), frozenset(self._gone)
+        if self._upto <= upto:
+            self._nodes.clear()
+            self._gone.clear()
+        return found
+
+
 class Confirmation:
     """Outcomes of the PERSISTENT messages of a connection, by the numbers that `Publication` gives them."""
 
     __slots__ = (
         "__weakref__",
         "_asked",
+        "_asked_upto",
         "_bus",
-        "_discarded_upto",
-        "_discarders",
+        "_coming",
+        "_current",
         "_done",
-        "_latest_discarder",
+        "_failures",
         "_report",
         "_reports",
         "_task",
-        "_waiters",
         "accepted",
         "discards",
         "is_running",
         "unasked",
     )
 
-    def __init__(self, bus: Confirmable, report: Callable[[Exception], None]) -> None:
+    def __init__(self, bus: Confirmable, report: Callable[[JMSError], None]) -> None:
         self.accepted = 0
         """Number of PERSISTENT messages published, where a transaction counts as one. The latest message has this
         number."""
@@ -177,18 +227,19 @@ class Confirmation:
         """True while a task asks for confirmations."""
         self.discards = 0
         """Notices of subscribers that discarded messages."""
-        self._discarders: set[int] = set()
-        """Subscribers that discarded messages of which the outcome was open."""
-        self._discarded_upto = 0
-        """Number up to which their notices may concern messages."""
-        self._latest_discarder = 0
+        self._failures = _Failures()
         self._bus = bus
         self._report = report
         self._reports = OutageReports(bus.outages.names, report)
         bus.outages.add_listener(self._reports.note_end)
         self._done = 0
         """Number of the latest message whose outcome is final."""
-        self._waiters: list[tuple[int, asyncio.Future[JMSError | None]]] = []
+        self._asked_upto = 0
+        """Number of the latest message that subscribers have been asked to confirm."""
+        self._current: asyncio.Future[JMSError | None] | None = None
+        """Outcome of the messages that subscribers are asked to confirm now; None if nobody waits for it."""
+        self._coming: asyncio.Future[JMSError | None] | None = None
+        """Outcome of later messages; None if nobody waits for it."""
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -200,15 +251,15 @@ class Confirmation:
     def note_discarded(self, node_id: int) -> None:
         """Note that a subscriber discarded messages. What is not final yet fails, even if it is confirmed."""
         self.discards += 1
-        self._latest_discarder = node_id
-        if self.pending:
-            self._discarders.add(node_id)
-            self._discarded_upto = self.accepted
+        self._failures.note(node_id, self.accepted if self.pending else 0)
 
     def doubt_latest(self) -> None:
         """Let the latest message fail: a notice came after it was begun, and before it was accepted."""
-        self._discarders.add(self._latest_discarder)
-        self._discarded_upto = self.accepted
+        self._failures.note_latest(self.accepted)
+
+    def fail_latest(self, nodes: Set[int]) -> None:
+        """Let the latest message fail for subscribers that died after it was begun, and before it was accepted."""
+        self._failures.note_gone(nodes, self.accepted)
 
     def start(self) -> None:
         """Start a task that asks for confirmations until all accepted messages have an outcome.
@@ -218,29 +269,36 @@ class Confirmation:
         self.is_running = True
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def wait(self, number: int) -> Awaitable[JMSError | None]:
-        """Return an awaitable of the outcome of a message: None if all known subscribers have confirmed it, otherwise
-        an error."""
-        if number <= self._done:
-            return _no_error()
-        future: asyncio.Future[JMSError | None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((number, future))
-        self._asked.set()
-        return future
+    def outcome(self) -> asyncio.Future[JMSError | None]:
+        """Return a future of the outcome of everything accepted so far: None if all known subscribers have confirmed
+        it, otherwise an error.
 
-    def settled(self) -> Awaitable[JMSError | None]:
-        """Return an awaitable of the outcome of everything accepted so far."""
-        return self.wait(self.accepted)
+        Ask for the outcome of a message when it is accepted: later, it may be final already, and is not kept. All who
+        ask share the future, so shield it from cancellation.
+        """
+        loop = asyncio.get_running_loop()
+        if self.accepted == self._done:
+            final: asyncio.Future[JMSError | None] = loop.create_future()
+            final.set_result(None)
+            return final
+        if self.accepted == self._asked_upto:
+            if self._current is None:
+                self._current = loop.create_future()
+            return self._current
+        if self._coming is None:
+            self._coming = loop.create_future()
+            self._asked.set()
+        return self._coming
 
     async def close(self) -> None:
         """Stop asking for confirmations. Callers that still wait get UnconfirmedError as the outcome."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        waiters, self._waiters = self._waiters, []
-        for _, future in waiters:
-            if not future.done():
-                future.set_result(UnconfirmedError("the connection was closed before it was confirmed"))
+        for waiting in (self._current, self._coming):
+            if waiting is not None and not waiting.done():
+                waiting.set_result(UnconfirmedError("the connection was closed before it was confirmed"))
+        self._current = self._coming = None
         self._bus.outages.remove_listener(self._reports.note_end)
         self._reports.close()
 
@@ -254,46 +312,41 @@ class Confirmation:
             self.is_running = False
 
     async def _pause(self) -> None:
-        if not self._waiters:
+        if self._coming is None:
             self._asked.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PAUSE_S):
                     await self._asked.wait()
 
-    def _take_discarders(self, upto: int) -> frozenset[int]:
-        """Return the subscribers that discarded messages up to a number. Remember them for later messages."""
-        found = frozenset(self._discarders)
-        if self._discarded_upto <= upto:
-            self._discarders.clear()
-        return found
-
     async def _run_round(self) -> None:
         upto, unasked, since = self.accepted, self.unasked, time()
         self.unasked = 0
+        self._asked_upto = upto
+        self._current, self._coming = self._coming, None
         error: JMSError | None = None
         known = frozenset(self._bus.outages.nodes)
+        self._reports.begin_round()
         try:
             missing = await self._bus.confirmed()
-            discarders = self._take_discarders(upto)
+            discarders, gone = self._failures.take(upto)
+            missing |= gone
             if missing or discarders:
                 names = self._bus.outages.names
                 error = unconfirmed(missing | discarders, names, known, len(discarders))
                 self._reports.note_round(missing, upto - self._done, bool(unasked), since, self._bus.outages.nodes)
                 if discarders and unasked:
                     self._report(unconfirmed(discarders, names, discarders=len(discarders)))
+        except asyncio.CancelledError:
+            # The connection closes in the middle of the round, and its close asks nobody again who is out.
+            begun = frozenset(self._bus.outages.nodes) - known
+            self._reports.note_round(begun, upto - self._done, bool(unasked), since, self._bus.outages.nodes)
+            raise
         except Exception as failure:
             error = UnconfirmedError(f"persistent messages could not be confirmed: {failure}")
             error.__cause__ = failure
             if unasked:
                 self._report(error)
         self._done = upto
-        waiters, self._waiters = self._waiters, []
-        for number, future in waiters:
-            if number > upto:
-                self._waiters.append((number, future))
-            elif not future.done():
-                future.set_result(error)
-
-
-async def _no_error() -> None:
-    return None
+        current, self._current = self._current, None
+        if current is not None and not current.done():
+            current.set_result(error)

@@ -2,8 +2,8 @@
 
 A message that the consumer does not get leaves a gap in its place: between two messages of the same connection and
 priority. The one behind it is flagged, also if it is not there yet. Until then, the gap is remembered in one of two
-places: `gaps` has those in front of all that wait, `_late` those behind all that wait. Messages without a gap before
-them take the same way as ever: `deliver` is as if the inbox were full while there are late gaps.
+places: `gaps` has those in front of all that wait, `_late` those behind all that wait. Messages without gaps pay
+nothing for this: while there are late gaps, `deliver` takes the slow path of a full inbox, and at no other time.
 """
 
 import math
@@ -11,11 +11,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from time import time
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Protocol, Self, TypeAlias, cast
 
 from fjm2.base.errors import ConfigError
-from fjm2.base.quantities import seconds_of
+from fjm2.base.quantities import check_count, seconds_setting
 from fjm2.messages.destination import Destination, TopicPattern
 from fjm2.messages.files.file_message import ProgressListener
 from fjm2.messages.header import (
@@ -31,6 +32,7 @@ from fjm2.messages.header import (
 from fjm2.messages.selector import Selector
 
 from .losses.kinds import Gap, Loss
+from .routing.targets import ReceivedRun
 from .statistics import ConsumerStatistics
 from .waiting.patience import Progress
 
@@ -69,10 +71,8 @@ class ConsumerSettings:
     def __post_init__(self) -> None:
         if not self.block_s >= 0:  # also not NaN
             raise ConfigError(f"block_s={self.block_s}: expected 0 or more seconds, or inf for no limit")
-        if self.messages_max < 1:
-            raise ConfigError(f"messages_max={self.messages_max}: expected at least 1")
-        if self.bytes_max < 1:
-            raise ConfigError(f"bytes_max={self.bytes_max}: expected at least 1")
+        check_count("messages_max", self.messages_max, 1)
+        check_count("bytes_max", self.bytes_max, 1)
 
 
 def overflow_of(value: "Overflow | str") -> Overflow:
@@ -87,14 +87,12 @@ def overflow_of(value: "Overflow | str") -> Overflow:
 def block_s_of(value: float | str) -> float:
     """Return a time for `block_s` in seconds. A text is a duration such as `5s` or `500ms`, or `inf`. Raise ConfigError
     if it is neither."""
-    if not isinstance(value, str):
-        return value
-    if value.strip().lower() in ("inf", "none"):
+    if isinstance(value, str) and value.strip().lower() in ("inf", "none"):
         return math.inf
     try:
-        return seconds_of(value)
-    except ValueError as error:
-        raise ConfigError(f"block_s={value!r}: {error}, or inf for no limit") from None
+        return seconds_setting("block_s", value)
+    except ConfigError as error:
+        raise ConfigError(f"{error}, or inf for no limit") from None
 
 
 def settings_with(
@@ -183,8 +181,11 @@ class Inbox:
         "on_full",
         "on_progress",
         "on_room",
+        "on_runs",
+        "run_messages",
         "selector",
         "settings",
+        "takes_runs",
         "times_full",
         "wake",
     )
@@ -233,6 +234,12 @@ class Inbox:
         together."""
         self._let_go_at: Progress | None = None
         """Progress at which the inbox stopped making senders wait; None if it makes them wait when it is full."""
+        self.takes_runs = False
+        """True if the router may deliver several messages at once, because the consumer takes batches."""
+        self.on_runs: Callable[[Inbox], None] | None = None
+        """Function that is called when the inbox begins to take runs."""
+        self.run_messages = 0
+        """Number of messages that wait in runs. There are no runs if it is 0."""
         self.on_room = on_room
         self.on_full = on_full
         """Function that is called with the inbox and None when the inbox becomes full, and with the inbox and a kind of
@@ -265,6 +272,88 @@ class Inbox:
             self._overflow(received)
         if self.wake is not None:
             self.wake()
+
+    def begin_runs(self) -> None:
+        """Let the router deliver several messages at once, until `end_runs`."""
+        if not self.takes_runs:
+            self.takes_runs = True
+            if self.on_runs is not None:
+                self.on_runs(self)
+
+    def end_runs(self) -> None:
+        """Have messages delivered one by one again, those that wait included."""
+        self.takes_runs = False
+        self.split_runs()
+
+    def deliver_run(self, run: ReceivedRun) -> None:
+        """Add messages that the router delivers together."""
+        count, size = len(run), run.frames.frame_bytes
+        is_too_much = self.held + count > self._messages_max or self.held_bytes + size > self._bytes_max
+        if is_too_much or self.is_closed or self._limit != self._messages_max:
+            for received in run.messages():
+                self.deliver(received)
+            return
+        self.messages_received += count
+        self.held += count
+        self.held_bytes += size
+        self.run_messages += count
+        priority = run.header[PRIORITY]
+        self._queues[priority].append(cast(Any, run))
+        self._top = max(self._top, priority)
+        if self.wake is not None:
+            self.wake()
+
+    def pop_run(self, count_max: int) -> ReceivedRun | None:
+        """Remove and return at most `count_max` of the next messages, if they were delivered together. They count as
+        held until `release_run`."""
+        if not self.run_messages:
+            return None
+        while self._top and not self._queues[self._top]:
+            self._top -= 1
+        queue = self._queues[self._top]
+        first: Any = queue[0] if queue else None
+        if type(first) is not ReceivedRun or self.gaps:
+            if self.gaps or (first is not None and first.header[EXPIRATION]):
+                self.split_runs()  # the messages behind may take the place of those that are lost
+            return None
+        queue.popleft()
+        if len(first) > count_max:
+            first, rest = first.split(count_max)
+            queue.appendleft(cast(Any, rest))
+        self.run_messages -= len(first)
+        return cast(ReceivedRun, first)
+
+    def put_back_run(self, run: ReceivedRun) -> None:
+        """Put back messages that `pop_run` returned."""
+        self.run_messages += len(run)
+        priority = run.header[PRIORITY]
+        self._queues[priority].appendleft(cast(Any, run))
+        self._top = max(self._top, priority)
+
+    def end_run_at(self, run: ReceivedRun, place: int) -> Received:
+        """Release the messages of a run before a place, and put those behind it back. Return the one at the place."""
+        messages = list(run.messages())
+        for received in messages[:place]:
+            self.release(received)
+        for received in reversed(messages[place + 1 :]):
+            self.put_back(received)
+        return messages[place]
+
+    def release_run(self, run: ReceivedRun) -> None:
+        """Stop counting messages as held. See `release`."""
+        self.held -= len(run)
+        self.held_bytes -= run.frames.frame_bytes
+        self._check_room()
+
+    def split_runs(self) -> None:
+        """Replace runs by their messages."""
+        if self.run_messages:
+            self.run_messages = 0
+            for queue in self._queues:
+                waiting: list[Any] = list(queue)
+                queue.clear()
+                for one in waiting:
+                    queue.extend(one.messages() if type(one) is ReceivedRun else (one,))
 
     def close(self) -> None:
         """Deliver nothing more, and make no sender wait. The subscription may end later."""
@@ -306,6 +395,7 @@ class Inbox:
 
     def _drop(self, overflow: Overflow) -> bool:
         """Drop the least important message, and remember the gap in its place. Return False if there is none."""
+        self.split_runs()
         queue = next((queue for queue in self._queues if queue), None)
         if queue is None:
             return False
@@ -323,11 +413,23 @@ class Inbox:
         return True
 
     @property
+    def has_little_room(self) -> bool:
+        """True if the next messages may find no room until some are acknowledged."""
+        return self.held >= self._messages_max or self.held_bytes * 2 >= self._bytes_max
+
+    @property
+    def _waiting(self) -> int:
+        if not self.run_messages:
+            return sum(map(len, self._queues))
+        items: Iterator[object] = chain.from_iterable(self._queues)
+        return sum(len(one) if type(one) is ReceivedRun else 1 for one in items)
+
+    @property
     def progress(self) -> Progress:
         """Numbers that change whenever the application takes or acknowledges a message. The first counts messages
         taken."""
         kept = self.messages_received - self.messages_dropped
-        return kept - sum(map(len, self._queues)), kept - self.held, len(self.again), self.handled
+        return kept - self._waiting, kept - self.held, len(self.again), self.handled
 
     @property
     def is_let_go(self) -> bool:
@@ -354,8 +456,9 @@ class Inbox:
             self._limit = self._messages_max
 
     def pop(self) -> Received | None:
-        """Remove and return the next new message of the highest priority, or None. It counts as held until
-        `release`."""
+        """Remove and return the next new message of the highest priority, or None. It counts as held until `release`.
+
+        If messages may be in runs, try `pop_run` before."""
         while True:
             queue = self._queues[self._top]
             if queue:
@@ -374,9 +477,17 @@ class Inbox:
         """Stop counting a message as held. A full inbox has room again at half of its limits."""
         self.held -= 1
         self.held_bytes -= received.header[FRAME_BYTES]
+        if self.is_full:
+            self._check_room()
+
+    def _check_room(self) -> None:
         if self.is_full and self.held * 2 <= self._messages_max and self.held_bytes * 2 <= self._bytes_max:
             self.is_full = False
             self.on_room()
+
+    def has_gap_before(self, header: Header) -> bool:
+        """Return True if a gap before a message is remembered in `gaps`."""
+        return _place(header) in self.gaps or _ANYBODY in self.gaps
 
     def gap_before(self, received: Received) -> Gap | None:
         """Return the gap before a message that was popped, which is flagged now. Call this once for each message."""
@@ -425,7 +536,7 @@ class Inbox:
     def statistics(self) -> ConsumerStatistics:
         return ConsumerStatistics(
             messages_received=self.messages_received,
-            messages_waiting=len(self.again) + sum(map(len, self._queues)),
+            messages_waiting=len(self.again) + self._waiting,
             messages_held=self.held,
             held_bytes=self.held_bytes,
             messages_dropped=self.messages_dropped,

@@ -38,8 +38,9 @@ class Lane:
         """Receivers that flow control was told to wait for."""
         self.evicted: set[int] = set()
         """Receivers that did not answer in time. Flow control no longer waits for them."""
-        self.confirmed_by: set[int] = set()
-        """Known receivers that have confirmed something."""
+        self.confirmed_upto: dict[int, int] = {}
+        """Position in the stream, in bytes, up to which each known receiver has confirmed it. Receivers that have
+        confirmed nothing are missing."""
         self.refreshed_at = 0.0
         """Time of the last refresh frame, in seconds of the loop's clock."""
         self.session = config.session(is_sender_only=number > 0, dscp=config.dscp or DSCP_OF_LANE[number])
@@ -47,6 +48,8 @@ class Lane:
         """Number of refresh frames sent, which make idle streams known to newcomers. They are not messages of the
         application."""
         self.session.is_counted_alone = False
+        self._messages_end = self._refreshes_end = 0
+        """Ends of the messages before the latest refresh frames, and of those frames, in bytes of the stream."""
         self._on_event = on_event
         if number:
             self.session.on_events = self._drain_events
@@ -68,8 +71,35 @@ class Lane:
         self.session.redraw_node_id()
         if self.stream is not None:
             self.stream = self.session.open_stream_now()
+            self.confirmed_upto.clear()
+            self._messages_end = self._refreshes_end = 0
             for message in messages:
                 self.stream.append(message)
+
+    def refresh(self, head: bytes, body: bytes) -> None:
+        """Send a refresh frame on the idle stream."""
+        assert self.stream is not None
+        written = self._written_bytes
+        if written != self._refreshes_end:
+            self._messages_end = written
+        self._refreshes_end = written + len(head) + len(body)
+        self.stream.append(head, body)
+        self.refreshes += 1
+
+    @property
+    def given_bytes(self) -> int:
+        """Bytes that have a place in the stream's buffer. A confirmation asked for now is about these."""
+        return 0 if self.stream is None else self.stream.statistics().payload_bytes_sent
+
+    @property
+    def _written_bytes(self) -> int:
+        return self.given_bytes + self.pending_bytes
+
+    def owing(self, nodes: frozenset[int]) -> frozenset[int]:
+        """Return those of `nodes` that have not confirmed all messages. Refresh frames need no confirmation."""
+        written = self._written_bytes
+        end = self._messages_end if written == self._refreshes_end else written
+        return frozenset(node for node in nodes if self.confirmed_upto.get(node, 0) < end)
 
     def statistics(self) -> SessionStatistics:
         """Return the statistics of the session. Refresh frames do not count as messages."""
@@ -85,6 +115,11 @@ class Lane:
     def pending_bytes(self) -> int:
         """Bytes that were published but do not fit into the stream's buffer yet."""
         return 0 if self.stream is None else self.stream.pending_bytes
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Size of what was published and not sent yet."""
+        return 0 if self.stream is None else self.stream.unsent_bytes
 
     def _drain_events(self) -> None:
         while (event := self.session.take()) is not None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Final
 
+from fjm2.base.quantities import counted
 from fjm2.messages.destination import Destination, Topic, is_pattern_hash
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.message import Message
@@ -15,6 +16,7 @@ from .config import BusConfig
 from .discards.discards import Discards
 from .discards.notice import KIND as DISCARD_NOTICE
 from .lane import Lanes
+from .losses.names import listed
 from .presence import Announcement, Announcer, Flag, PresenceTable, decode
 from .reports import BusReport, ClientIdDuplicated
 from .router import Router
@@ -37,8 +39,6 @@ _REFRESH_INTERVAL_S: Final = 0.05
 """Shortest interval between two refreshes of an idle stream for newcomers."""
 _GOODBYES: Final = 2
 """Number of copies sent of each goodbye, because datagrams get lost."""
-_NAMES_MAX: Final = 5
-"""Number of subscribers that an error names: enough to recognise a service, and few enough for one line."""
 _DUPLICATES_MAX: Final = 100
 """Greatest number of duplicate client ids that are remembered, so that each is reported once."""
 
@@ -98,25 +98,37 @@ class Membership:
 
     def subscribers(self, destination: Destination) -> int:
         """Return the number of known connections that subscribe to a destination, or may do so by a pattern."""
-        place = destination.frame_hash
-        ours = sum(place in topics or any(map(is_pattern_hash, topics)) for _, topics in self._announced.values())
-        return ours + self.presence.subscribers(destination.frame_hash)
-
-    def name_subscribers(self, destination: Destination) -> str:
-        """Return how many known connections subscribe to a destination, and the first few of them, for people."""
         topic = destination.frame_hash
-        own = [client_id or "this process" for client_id, topics in self._announced.values() if topic in topics]
+        return sum(_may_want(topics, topic) for _, topics in self._announced.values()) + self.presence.subscribers(
+            topic
+        )
+
+    def subscriber_names(self, destination: Destination) -> list[str]:
+        """Return the names of the known connections that subscribe to a destination, for people."""
+        topic = destination.frame_hash
+        own = [
+            client_id or "this process" for client_id, topics in self._announced.values() if _may_want(topics, topic)
+        ]
         others = [
             peer.client_id or f"node {peer.node_id:#010x}"
             for peer in self.presence.peers
             if peer.wants(frozenset((topic,)))
         ]
-        names = [ascii(name)[1:-1] for name in own + others]  # from the network, and so not fit for a terminal as is
+        return [ascii(name)[1:-1] for name in own + others]  # from the network, and so not fit for a terminal as is
+
+    def describe_asked(self, destination: Destination, earlier: Collection[str] | None = None) -> str:
+        """Return how many subscribers of a destination were asked for a reply, and the first few of them, for people.
+
+        `earlier` has the names of those that were known when they were asked, and None if nobody looked. Those that
+        left since, or are known only since, are marked.
+        """
+        here = self.subscriber_names(destination)
+        known = here if earlier is None else earlier
+        names = [name if name in known else f"{name} (known only since)" for name in here]
+        names += [f"{name} (gone since)" for name in known if name not in here]
         if not names:
             return f"no subscriber of it is known: is its service running, on {self._place}?"
-        shown = ", ".join(names[:_NAMES_MAX])
-        more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-        return f"asked {len(names)} subscriber{'s' * (len(names) != 1)}: {shown}{more}"
+        return f"asked {counted(len(names), 'subscriber')}: {listed(names)}"
 
     async def ready(self, timeout_s: float = _READY_MAX_S) -> None:
         """Wait until others know our subscriptions, and something has arrived from every lane that they announced."""
@@ -129,7 +141,7 @@ class Membership:
 
     def _is_in_sync(self, after_s: float) -> bool:
         is_heard = self._loop.time() - self._opened_at >= after_s
-        return is_heard and all(map(self._router.has_stream, self.presence.senders))
+        return is_heard and all(map(self._router.table.has_stream, self.presence.senders))
 
     def _settle(self) -> None:
         """Receive new streams from their beginning, because all older streams are known."""
@@ -190,8 +202,7 @@ class Membership:
         for lane in self._lanes.with_streams:
             if lane.stream is not None and not lane.pending_bytes and now - lane.refreshed_at >= _REFRESH_INTERVAL_S:
                 lane.refreshed_at = now
-                lane.stream.append(*self._refresh)
-                lane.refreshes += 1
+                lane.refresh(*self._refresh)
 
     def check_client_ids(self) -> None:
         """Report each of our client ids that another connection also uses. Each is reported once."""
@@ -226,3 +237,8 @@ class Membership:
 
     def close(self) -> None:
         self.receivers.close()
+
+
+def _may_want(topics: Collection[int], topic: int) -> bool:
+    """Return True if a connection that subscribes to `topics` gets a topic, or may get it by a pattern."""
+    return topic in topics or any(map(is_pattern_hash, topics))

@@ -16,7 +16,7 @@ Flags: 1 goodbye; 2 subscribed to more than is listed; 4 asks others to announce
 import asyncio
 import struct
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from enum import IntFlag
 from random import Random
@@ -151,6 +151,8 @@ class PresenceTable:
         self._topics_max = topics_max
         self._departed: dict[tuple[int, int], float] = {}
         """Connection and node of the last goodbyes, and until when each is remembered, oldest first."""
+        self._expired: dict[int, None] = {}
+        """Nodes of the last peers that expired, without a goodbye, and were not heard of since, oldest first."""
         self._topics = 0
         self._expired_at = -_EXPIRE_INTERVAL_S
 
@@ -204,6 +206,7 @@ class PresenceTable:
         peer.topics, peer.wants_all = topics, wants_all
         peer.valid_s = announcement.valid_s
         peer.expires_at = now + announcement.valid_s
+        self._expired.pop(peer.node_id, None)
         self.names.note_client(peer.node_id, peer.connection_id, peer.client_id, peer.lanes)
         return before != (peer.client_id, peer.lanes, peer.topics, peer.wants_all, True)
 
@@ -224,10 +227,18 @@ class PresenceTable:
 
     def expire(self, now: float) -> bool:
         """Forget peers whose announcements have expired. Return True if there were any."""
-        gone = [peer.connection_id for peer in self._peers.values() if peer.expires_at <= now]
-        for connection_id in gone:
-            self._forget(connection_id)
+        gone = [peer for peer in self._peers.values() if peer.expires_at <= now]
+        for peer in gone:
+            self._forget(peer.connection_id)
+            self._expired[peer.node_id] = None
+        while len(self._expired) > _DEPARTED_MAX:
+            del self._expired[next(iter(self._expired))]
         return bool(gone)
+
+    @property
+    def expired(self) -> Set[int]:
+        """Nodes whose announcements expired, without a goodbye, and that were not heard of since."""
+        return self._expired.keys()
 
     def renew(self, now: float) -> None:
         """Begin the lifetime of all peers anew, because they could not be heard for a while."""

@@ -19,7 +19,7 @@ from .errors import (
 log = Log("fjm2.jms")
 
 ADVICE: Final = {
-    "messages_lost": "run `fjm2 doctor` to find where data get lost; with more stream_bytes, senders repair for longer",
+    "messages_lost": "run `fjm2 doctor` to find where data get lost; with more repair_bytes, senders repair for longer",
     "messages_dropped": "take messages faster, raise messages_max or bytes_max, or let senders wait: overflow='block'",
     "messages_expired": "take messages faster, or have them sent with a longer time_to_live; compare the clocks",
     "consumer_full": "take messages faster, or let the consumer drop some: overflow='drop_oldest'",
@@ -34,7 +34,7 @@ ADVICE: Final = {
     "node_id_collided": "if this repeats, some device sends back what it receives: look for a loop in the network",
     "interface_down": "nothing is sent or received until it is back: check cable and address",
     "interface_up": "nothing to do: messages flow again, and missed ones are repaired where possible",
-    "problem": "set connection.exception_listener to handle it",
+    "problem": "set an exception_listener to handle it",
 }
 """Advice on each problem, by the name of its log event."""
 

@@ -4,18 +4,19 @@ A session has an `Outbox`: it frames messages, and keeps those of the open trans
 `Publication`: it numbers PERSISTENT messages for confirmation, and appends every frame to the lane of its priority. A
 bus has a `Publisher` for rare tasks: it opens lanes, notes new topics, and waits for room.
 
-A `Gate` may see every frame before the network does, and hold back the moment at which the message counts as sent.
+With a gate, the `Publication` is a `GatedPublication`.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from time import time_ns
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from weakref import WeakSet
 
 from fjm2.base.errors import NormError
 from fjm2.base.quantities import counted
+from fjm2.messages.batches.frame_array import ARRAY_MESSAGES_MAX, FrameArray, FrameSettings
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import (
     IllegalStateError,
@@ -37,15 +38,17 @@ from fjm2.messages.header import PERSISTENT, TRANSACTION_SECTION_BYTES, Transact
 from fjm2.messages.message import PLAIN_CLASSES, Message
 from fjm2.messages.object_codec import ObjectCodec
 
-from .completions import CompletionListener, Completions, Receipt, wait_until_stored
+from .completions import CompletionListener, Completions, Outcome, Receipt, wait_until_stored
 from .confirmation import Confirmation
 from .errors import UnconfirmedError
 from .files.file_transfer import FileTransfer
 
 if TYPE_CHECKING:
+    from fjm2.messages.batches.property_columns import PropertyColumns
     from fjm2.norm import OutgoingStream
 
     from .lane import Lane, Lanes
+    from .presence import PresenceTable
     from .router import Router
 
 _FULL_S = 1.0
@@ -54,22 +57,12 @@ empty."""
 
 Post: TypeAlias = tuple[Destination, int, Parts, int]
 """A message as it was when `send` was called: destination, priority, frame, flags."""
-
-
-class Gate(Protocol):
-    """A hook that decides when messages of a connection count as sent.
-
-    It can do something with each message first, such as write it to a journal, or wait until others have stored it.
-    """
-
-    def admit(self, destination: Destination, parts: Parts) -> "asyncio.Future[None] | None":
-        """Take note of a frame just before the network gets it.
-
-        Called once for each frame, in the order of publication. The frame is final and may be kept, as nobody changes
-        it. Return None to let the message count as sent at once. Otherwise return a future, which messages may share:
-        `send`, the outcome of an asynchronous send, and `commit` wait for it, and pass on the JMSError that it may
-        raise. Raise JMSError to refuse the message: it is then not sent.
-        """
+BatchPost: TypeAlias = tuple[Destination, int, list[FrameArray], int]
+"""Messages as they were when `send_many` was called: destination, priority, frames, flags."""
+_PENDING_BYTES = TRANSACTION_PART_BYTES + TRANSACTION_SECTION_BYTES
+"""Estimated memory of a message of an open transaction besides its frame."""
+_LOCAL_MESSAGES_MAX = 64
+"""Greatest number of messages that subscriptions of this process get at once. A full one gets that many too many."""
 
 
 class Publisher:
@@ -79,11 +72,13 @@ class Publisher:
         self,
         lanes: "Lanes",
         router: "Router",
+        presence: "PresenceTable",
         on_lane_opened: Callable[[], None],
         on_topic_added: Callable[[], None],
     ) -> None:
         self.lanes = lanes
         self.router = router
+        self.presence = presence
         self._on_lane_opened = on_lane_opened
         self._on_topic_added = on_topic_added
         self._has_room = asyncio.Event()
@@ -152,8 +147,25 @@ class Publisher:
         self._has_room.set()
 
 
+class Room:
+    """Awaitable that waits until everything appended to a lane is in its send buffer. Nothing happens if nobody awaits
+    it."""
+
+    __slots__ = ("_lane", "_publisher")
+
+    def __init__(self, publisher: Publisher, lane: "Lane") -> None:
+        self._publisher = publisher
+        self._lane = lane
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._publisher.wait_for_room(self._lane).__await__()
+
+
 class Publication:
     """Publishes the frames of one connection."""
+
+    is_gated = False
+    """True if a gate decides when messages count as sent."""
 
     def __init__(self, publisher: Publisher, confirmation: Confirmation) -> None:
         self._publisher = publisher
@@ -162,6 +174,8 @@ class Publication:
         self._lane_of_priority = publisher.lanes.of_priority
         self._subscribed = publisher.router.by_hash
         self._deliver = publisher.router.publish
+        self._deliver_many = publisher.router.publish_many
+        self._targets_of = publisher.router.targets.of_destination
         self._transactions = 0
 
     def publish(
@@ -179,7 +193,7 @@ class Publication:
             if receipt is None:
                 confirmation.unasked += 1
             else:
-                receipt.number = confirmation.accepted
+                receipt.confirmed = confirmation.outcome()
             if not confirmation.is_running:
                 confirmation.start()
         lane = self._lane_of_priority[priority]
@@ -191,11 +205,37 @@ class Publication:
             self._publisher.add_topic(lane, destination)
         if self._subscribed and self._deliver(destination, parts):
             return self._publisher.wait_for_subscription(lane)
+        return Room(self._publisher, lane) if is_filled else None
+
+    def messages_max(self, destination: Destination) -> int:
+        """Return the greatest number of messages that should be published at once."""
+        return ARRAY_MESSAGES_MAX if self._targets_of(destination) is None else _LOCAL_MESSAGES_MAX
+
+    def publish_many(
+        self, destination: Destination, priority: int, frames: FrameArray, flags: int
+    ) -> Awaitable[None] | None:
+        """Do the same as `publish` for many messages, without receipts."""
+        if flags & PERSISTENT:
+            confirmation = self._confirmation
+            confirmation.accepted += len(frames)
+            confirmation.unasked += len(frames)
+            if not confirmation.is_running:
+                confirmation.start()
+        lane = self._lane_of_priority[priority]
+        try:
+            stream = lane.stream or self._publisher.open_lane(lane, destination)
+            is_filled = stream.append_many(frames.pieces, frames.size, frames.starts)
+        except NormError as error:
+            self._publisher.refuse(error)
+        if destination.frame_hash not in lane.topics:
+            self._publisher.add_topic(lane, destination)
+        if self._subscribed and self._deliver_many(destination, frames.frames()):
+            return self._publisher.wait_for_subscription(lane)
         return self._publisher.wait_for_room(lane) if is_filled else None
 
     def new_completions(self, owner: object, timeout_s: float) -> Completions:
         """Return the object that reports the outcomes of a session's asynchronous sends."""
-        return Completions(owner, self._confirmation, self._publisher.flushed, timeout_s)
+        return Completions(owner, self._publisher.flushed, timeout_s)
 
     def next_transaction(self) -> int:
         """Return a number for a new transaction of this connection."""
@@ -212,8 +252,19 @@ class Publication:
         if self._confirmation.discards != discards:
             self._confirmation.doubt_latest()
 
-    def accept_transaction(self, discards: int) -> int:
-        """Return the number by which `Confirmation` knows a transaction that was published as a whole.
+    def receivers(self, destination: Destination) -> frozenset[int]:
+        """Return the nodes of the known subscribers to a destination."""
+        return self._publisher.presence.receivers(frozenset((destination.frame_hash,)))
+
+    def fail_for_dead(self, receivers: frozenset[int]) -> None:
+        """Let the latest message fail for those of some receivers that died: they said no goodbye, and are not heard
+        of."""
+        dead = receivers & self._publisher.presence.expired
+        if dead:
+            self._confirmation.fail_latest(dead)
+
+    def accept_transaction(self, discards: int) -> "asyncio.Future[JMSError | None]":
+        """Return the future of the confirmation of a transaction that was published as a whole.
 
         `discards` is the number of notices before it was published.
         """
@@ -221,35 +272,7 @@ class Publication:
         self.doubt_since(discards)
         if not self._confirmation.is_running:
             self._confirmation.start()
-        return self._confirmation.accepted
-
-
-class GatedPublication(Publication):
-    """Publishes the frames of one connection after a gate has seen them."""
-
-    def __init__(self, publisher: Publisher, confirmation: Confirmation, gate: Gate) -> None:
-        super().__init__(publisher, confirmation)
-        self._admit = gate.admit
-
-    def publish(
-        self, destination: Destination, priority: int, parts: Parts, flags: int = 0, receipt: Receipt | None = None
-    ) -> Awaitable[None] | None:
-        """Pass the frame to the gate, then publish it. Without a receipt, the returned awaitable also waits for the
-        gate's future."""
-        stored = self._admit(destination, parts)
-        waiting = super().publish(destination, priority, parts, flags, receipt)
-        if stored is None:
-            return waiting
-        if receipt is None:
-            return _wait_for_both(waiting, stored)
-        receipt.stored.append(stored)
-        return waiting
-
-
-async def _wait_for_both(waiting: Awaitable[None] | None, stored: "asyncio.Future[None]") -> None:
-    if waiting is not None:
-        await waiting
-    await wait_until_stored(stored)
+        return self._confirmation.outcome()
 
 
 async def _run(transfer: FileTransfer, flags: int, receipt: Receipt, sent: "asyncio.Future[JMSError | None]") -> None:
@@ -266,6 +289,13 @@ async def _run(transfer: FileTransfer, flags: int, receipt: Receipt, sent: "asyn
     finally:
         if not sent.done():
             sent.set_result(error)
+
+
+def _too_large_transaction(messages: int, size: int, refused: str) -> JMSError:
+    return ResourceAllocationError(
+        f"a transaction of {counted(messages, 'message')} and {counted(size, 'byte')} cannot be sent: expected at most "
+        f"{TRANSACTION_BYTES_MAX}, headers included; {refused} not part of it: commit the others first"
+    )
 
 
 class Outbox:
@@ -295,12 +325,18 @@ class Outbox:
         """Messages counted to it."""
         self._publication = publication
         self._publish = publication.publish
+        self._writer = writer
+        self._is_gated = publication.is_gated
         self._write = writer.write
+        self._write_body = writer.write_body
+        self.frames_bodies = writer.writes_bodies
+        """True if `frame_body` and `frame_bodies` may be used."""
         self._check_destination = check_destination
 
     def frame(self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int) -> Post:
         """Return the message as a frame to be sent, and set the headers that a send sets."""
-        self._check_open()
+        if self.is_closed:
+            self._check_open()
         if destination.kind_flags:
             self._check_destination(destination)
         now = time_ns() // 1_000_000
@@ -317,17 +353,100 @@ class Outbox:
             self._reserve(parts)
         return destination, priority, parts, flags
 
+    def frame_body(
+        self,
+        kind: int,
+        properties: bytes,
+        body: bytes,
+        destination: Destination,
+        flags: int,
+        priority: int,
+        time_to_live: int,
+    ) -> Post:
+        """Return the frame to be sent of a message that has nothing but properties and a body, both encoded already."""
+        if self.is_closed:
+            self._check_open()
+        if destination.kind_flags:
+            self._check_destination(destination)
+        now = time_ns() // 1_000_000
+        expiration = now + time_to_live if time_to_live else 0
+        parts = self._write_body(kind, properties, body, destination, flags, priority, now, expiration)
+        if self._pending is not None:
+            self._reserve(parts)
+        return destination, priority, parts, flags
+
     def _reserve(self, parts: Parts) -> None:
         """Count a message to the open transaction. Raise ResourceAllocationError if receivers would not hold it."""
-        size = self._pending_bytes + TRANSACTION_PART_BYTES + len(parts[0]) + TRANSACTION_SECTION_BYTES + len(parts[1])
+        size = self._pending_bytes + _PENDING_BYTES + len(parts[0]) + len(parts[1])
         if size > TRANSACTION_BYTES_MAX:
-            raise ResourceAllocationError(
-                f"a transaction of {counted(self._frames + 1, 'message')} and {counted(size, 'byte')} cannot be sent: "
-                f"expected at most {TRANSACTION_BYTES_MAX}, headers included; this message is not part of it: "
-                "commit the others first"
-            )
+            raise _too_large_transaction(self._frames + 1, size, "this message is")
         self._pending_bytes = size
         self._frames += 1
+
+    def _reserve_many(self, arrays: list[FrameArray]) -> None:
+        """Count the messages of a batch to the open transaction: all of them or, if there are too many, none."""
+        count = sum(map(len, arrays))
+        size = self._pending_bytes + _PENDING_BYTES * count + sum(frames.size for frames in arrays)
+        if size > TRANSACTION_BYTES_MAX:
+            raise _too_large_transaction(self._frames + count, size, "these messages are")
+        self._pending_bytes = size
+        self._frames += count
+
+    def begin_batch(self, destination: Destination, time_to_live: int) -> tuple[int, int]:
+        """Return timestamp and expiration of a batch. Raise JMSError if it cannot be sent."""
+        self._check_open()
+        if destination.kind_flags:
+            self._check_destination(destination)
+        now = time_ns() // 1_000_000
+        return now, now + time_to_live if time_to_live else 0
+
+    def frame_bodies(
+        self, settings: FrameSettings, bodies: Sequence[bytes], properties: "PropertyColumns"
+    ) -> BatchPost:
+        """Return messages with these encoded bodies as frames to be sent."""
+        from fjm2.messages.batches.array_writer import write_frames  # only now: it loads numpy
+
+        messages_max = self._publication.messages_max(settings.destination)
+        arrays = write_frames(self._writer, settings, bodies, properties, messages_max)
+        return self._batch_of(settings, arrays)
+
+    def frame_messages(self, settings: FrameSettings, messages: Iterable[Message]) -> BatchPost:
+        """Return messages as frames to be sent, and set the headers that a send sets. What the settings say of kind and
+        sections does not count."""
+        from fjm2.messages.batches.array_writer import join_frames  # only now: it loads numpy
+
+        number, destination = self._writer.number, settings.destination
+        options = settings.flags, settings.priority, settings.timestamp, settings.expiration
+        try:
+            parts = [self._write(message, destination, *options) for message in messages]
+        except BaseException:
+            self._writer.number = number
+            raise
+        return self._batch_of(settings, join_frames(parts, self._publication.messages_max(destination)))
+
+    def _batch_of(self, settings: FrameSettings, arrays: list[FrameArray]) -> BatchPost:
+        if self._pending is not None:
+            self._reserve_many(arrays)
+        return settings.destination, settings.priority, arrays, settings.flags
+
+    def put_many(self, post: BatchPost) -> Awaitable[None] | None:
+        """Publish a batch, or keep it for the commit. If an awaitable is returned, await it before sending more."""
+        self._check_open()
+        destination, priority, arrays, flags = post
+        if self._pending is not None:
+            self._pending += [(destination, priority, parts, flags) for frames in arrays for parts in frames.parts()]
+            return None
+        if len(arrays) != 1:
+            return self._publish_arrays(post)
+        return self._publication.publish_many(destination, priority, arrays[0], flags)
+
+    async def _publish_arrays(self, post: BatchPost) -> None:
+        destination, priority, arrays, flags = post
+        for frames in arrays:
+            self._check_open()
+            waiting = self._publication.publish_many(destination, priority, frames, flags)
+            if waiting is not None:
+                await waiting
 
     def send(
         self, message: Any, destination: Destination, flags: int, priority: int, time_to_live: int
@@ -340,6 +459,17 @@ class Outbox:
         expiration = now + time_to_live if time_to_live else 0
         parts = self._write(message, destination, flags, priority, now, expiration)
         return self._publish(destination, priority, parts, flags)
+
+    def send_async(
+        self, message: Any, destination: Destination, flags: int, priority: int, time_to_live: int, outcome: Outcome
+    ) -> Awaitable[None] | None:
+        """Do what `send` does, and tell `outcome` how it ends."""
+        if self._pending is not None or self._is_gated or flags & PERSISTENT or type(message) not in PLAIN_CLASSES:
+            post = self.frame(message, destination, flags, priority, time_to_live)
+            return self.put_async(post, message, None, outcome)
+        waiting = self.send(message, destination, flags, priority, time_to_live)
+        self.completions.add(outcome)
+        return waiting
 
     def put(self, post: Post) -> Awaitable[None] | None:
         """Publish a message, or keep it for the commit. If an awaitable is returned, await it before sending more."""
@@ -360,14 +490,19 @@ class Outbox:
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise IllegalStateError("the session is closed: create another one")
+            raise IllegalStateError("the session, or its context, is closed: create another one")
 
     def put_async(
-        self, post: Post, message: object, listener: CompletionListener | None
-    ) -> tuple["asyncio.Future[None]", Awaitable[None] | None]:
-        """Publish a message, or keep it for the commit. Return a future of its outcome, and what `put` returns."""
+        self, post: Post, message: object, listener: CompletionListener | None, outcome: Outcome
+    ) -> Awaitable[None] | None:
+        """Publish a message, or keep it for the commit. Tell `outcome` how it ends, and return what `put` returns."""
         receipt: Receipt | None = None
         waiting: Awaitable[None] | None = None
+        is_plain = not post[3] & PERSISTENT and not self._is_gated and type(post[2][1]) is bytes
+        if is_plain and listener is None and self._pending is None:
+            waiting = self._publish(*post)
+            self.completions.add(outcome)
+            return waiting
         if self._pending is not None:
             self._pending.append(post)
         else:
@@ -377,7 +512,8 @@ class Outbox:
                 waiting = _run(self._transfer(post), post[3], receipt, receipt.sent)
             else:
                 waiting = self._publish(*post, receipt)
-        return self.completions.add(receipt, message, listener), waiting
+        self.completions.add((receipt, message, outcome, listener))
+        return waiting
 
     async def close(self, limit: "contextlib.AbstractAsyncContextManager[None]") -> None:
         """Roll back the open transaction, and wait for asynchronous sends until `limit` raises TimeoutError."""
@@ -403,8 +539,8 @@ class Outbox:
         if self._pending is not None:
             self._pending, self._pending_bytes, self._frames = [], TRANSACTION_BYTES, 0
 
-    async def commit(self) -> int | None:
-        """Publish the open transaction. Return its number in `Confirmation`, or None if no message is PERSISTENT.
+    async def commit(self) -> "asyncio.Future[JMSError | None] | None":
+        """Publish the open transaction. Return the future of its confirmation, or None if no message is PERSISTENT.
 
         Raise TransactionRolledBackError if nothing was sent, and UnconfirmedError if the outcome is in doubt. If the
         caller is cancelled, everything is sent all the same.
@@ -431,7 +567,7 @@ class Outbox:
                 waiting = publish()
                 if waiting is not None:
                     await waiting
-            for stored in receipt.stored:
+            for stored in receipt.stored or ():
                 await wait_until_stored(stored)
         except asyncio.CancelledError:
             # Send the rest. Otherwise receivers would wait for it, and hold back the next transactions.

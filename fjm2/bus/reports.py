@@ -78,6 +78,11 @@ class LossDetails:
         """Destinations that the sender sends to, as part of a sentence."""
         return f" (it sends to {listed(self.topics)})" if self.topics else ""
 
+    @property
+    def lost(self) -> str:
+        """Statement of the loss, as part of a sentence."""
+        return f"{self.count} of {self.sender} got lost{self.span}{self.destinations}"
+
     def error(self, reason: str) -> MessagesLostError:
         """Return the exception for the exception listener."""
         return MessagesLostError(
@@ -105,9 +110,7 @@ class BytesLost(BusReport):
     details: LossDetails
 
     def __str__(self) -> str:
-        told = self.details
-        lost = f"{told.count} of {told.sender} got lost{told.span}{told.destinations}"
-        return Remedy.LOST.after(f"{lost}: {self.reason.value}")
+        return Remedy.LOST.after(f"{self.details.lost}: {self.reason.value}")
 
     def error(self) -> JMSError:
         return self.details.error(str(self))
@@ -123,9 +126,7 @@ class StreamsMissed(BusReport):
     details: LossDetails
 
     def __str__(self) -> str:
-        told = self.details
-        lost = f"{told.count} of {told.sender} got lost{told.span}{told.destinations}"
-        return Remedy.LOST.after(f"{lost}: nothing of {counted(self.count, 'stream')} could be read")
+        return Remedy.LOST.after(f"{self.details.lost}: nothing of {counted(self.count, 'stream')} could be read")
 
     def error(self) -> JMSError:
         return self.details.error(str(self))
@@ -174,6 +175,11 @@ class MessagesUnreadable(BusReport):
         return self.details.error(str(self))
 
 
+def _owner(connection_id: int, details: LossDetails | None) -> str:
+    """Return the name of a sender or, as long as it is not known, of its connection."""
+    return f"connection {connection_id:016x}" if details is None else str(details.sender)
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionDropped(BusReport):
     """No message of a transaction is delivered, because some were not received."""
@@ -189,8 +195,7 @@ class TransactionDropped(BusReport):
     """Filled in by the bus, which knows names."""
 
     def __str__(self) -> str:
-        told = self.details
-        owner = f"connection {self.connection_id:016x}" if told is None else str(told.sender)
+        owner = _owner(self.connection_id, self.details)
         parts = f"{self.received} of {counted(self.size, 'message')}"
         return Remedy.LOST.after(f"transaction {self.number} of {owner} was dropped with {parts}: {self.reason}")
 
@@ -215,8 +220,7 @@ class FileDropped(BusReport):
     """Filled in by the bus, which knows names."""
 
     def __str__(self) -> str:
-        told = self.details
-        owner = f"connection {self.connection_id:016x}" if told is None else str(told.sender)
+        owner = _owner(self.connection_id, self.details)
         parts = f"{self.received:,} of {counted(self.size, 'byte')}"
         return Remedy.LOST.after(f"file {self.name!r} of {owner} was dropped with {parts}: {self.reason}")
 

@@ -6,21 +6,22 @@ subscriptions. Received bytes never raise an exception: those that make no sense
 process join the same path at `_deliver`.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic, perf_counter, time
 from typing import Final, Protocol
 
+from fjm2.messages.batches.frame_run import find_run
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.frame import (
     FRAME_BYTES_MAX,
     SKIPPED_HEADER,
     Frame,
-    FrameDrop,
+    MarksBehind,
     Parts,
     is_sent_to,
+    is_valid,
     look_up,
     transaction_of,
 )
@@ -31,6 +32,7 @@ from fjm2.messages.header import (
     FILE,
     FLAGS,
     HEADER,
+    HEADER_BYTES,
     IN_TRANSACTION,
     KIND,
     NOT_WHOLE,
@@ -41,9 +43,9 @@ from fjm2.norm.events import Event, StreamReceived
 
 from .files.incoming_files import IncomingFiles
 from .losses.kinds import Gap, Loss
-from .losses.senders import Sender, SenderTable
+from .losses.senders import Sender, SenderTable, Stream
 from .reports import BusReport
-from .routing.targets import Received, Subscription, Targets, TargetTable
+from .routing.targets import Received, ReceivedRun, Subscription, Targets, TargetTable
 from .statistics import BusStats
 from .transactions import Transactions
 
@@ -107,6 +109,10 @@ class Router:
         self._full: dict[Subscription, None] = {}
         """Subscriptions that are full, in the order in which they became full."""
         self._taps: tuple[RunTap, ...] = ()
+        self._held: dict[Sender, list[Frame]] = {}
+        """Frames behind the last part of a file that is not whole on disk yet, by sender."""
+        if files is not None:
+            files.on_stored = self._route_held
 
     @property
     def stats(self) -> BusStats:
@@ -141,23 +147,14 @@ class Router:
 
     def _keep_full(self, full: Iterable[Subscription]) -> None:
         self._full = dict.fromkeys(full)
-        if not self._full:
+        if not self.is_blocked:
             self._on_resume()
 
     @property
     def is_blocked(self) -> bool:
-        """True if a subscription is full, so that nothing more should be taken from the network."""
-        return bool(self._full)
-
-    @property
-    def destinations(self) -> frozenset[Destination]:
-        """Destinations subscribed to."""
-        return frozenset(target.destination for targets in self.by_hash.values() for target in targets)
-
-    @property
-    def subscriptions(self) -> list[Subscription]:
-        """All subscriptions."""
-        return self.targets.subscriptions
+        """True if nothing more should be taken from the network: a subscription is full, or the disk of files is
+        behind."""
+        return bool(self._full or self._held) or (self.files is not None and self.files.is_full)
 
     def add_tap(self, tap: RunTap) -> None:
         """Pass the frames of every run to a tap, from the next run on, before subscriptions get them."""
@@ -193,7 +190,10 @@ class Router:
                 data, marks = data[known:], (0,)
             stream.skip_to = None
         held = reader.held_bytes
-        frames = reader.feed(data, marks)
+        if self.targets.batched and not self._taps and not self.targets.has_patterns:
+            frames = self._receive_runs(data, marks, sender, stream)
+        else:
+            frames = reader.feed(data, marks)
         if frames:
             stream.frames += len(frames)
             self.hand_out(frames, sender)
@@ -203,10 +203,36 @@ class Router:
                 self._stats.streams_cut += 1
                 self.transactions.note_gap(self.table.reset_longest())
 
-    def has_stream(self, sender_id: int) -> bool:
-        """Return True if bytes of the sender's streams have been received."""
-        sender = self._senders.get(sender_id)
-        return sender is not None and bool(sender.streams)
+    def _receive_runs(self, data: bytes, marks: Sequence[int], sender: Sender, stream: Stream) -> list[Frame]:
+        """Deliver the messages that consumers of batches get together. Return the frames behind them."""
+        frames, data, at, before = stream.reader.split(data, marks)
+        if not data:
+            return frames
+        stream.frames += len(frames)
+        if frames:
+            self.hand_out(frames, sender)
+        is_held = sender in self._held
+        while not is_held and at + HEADER_BYTES <= len(data):
+            header: Header = HEADER.unpack_from(data, at)
+            one = self.targets.run_subscription(data, at, header) if is_valid(header) else None
+            if one is None or self.table.may_have_gap(sender, one):
+                break
+            found = find_run(data, at, header, stream.reader.frame_bytes_max)
+            if found is None:
+                break
+            one.deliver_run(ReceivedRun(found.to_be_kept(), sender.node_id))
+            self._stats.deliveries += len(found)
+            if one.is_full:
+                self._full[one] = None
+            stream.frames += len(found)
+            sender.latest = HEADER.unpack_from(data, int(found.starts[-1]))
+            at = found.end
+        frames = stream.reader.feed(data[at:], MarksBehind(marks, at - before))
+        if not is_held:
+            return frames
+        stream.frames += len(frames)
+        self._held[sender] += frames
+        return []
 
     def note_gap(self, sender_id: int, object_id: int, lost_bytes: int = 0) -> None:
         """Note that bytes of a stream are lost. For each subscription, the next message from the sender will be
@@ -261,11 +287,6 @@ class Router:
             incomplete.expire(now, is_silent)
         self.table.sample(time())
 
-    @property
-    def drops(self) -> Counter[FrameDrop]:
-        """Frames dropped by the readers of all streams."""
-        return self.table.drops
-
     def publish(self, destination: Destination, parts: Parts) -> bool:
         """Deliver a message of this process to its own subscriptions. Return True if one of these subscriptions is full
         then."""
@@ -280,39 +301,73 @@ class Router:
             return False
         buffer = head + body
         frame: Frame = (buffer, 0, len(head), len(buffer), HEADER.unpack_from(head))
+        if self._held and self._own in self._held:
+            self._held[self._own].append(frame)
+            return True
         if is_part:
-            self._take_part(frame, targets, self._own)
+            if self._take_part(frame, targets, self._own):
+                self._held[self._own] = []
+                return True
+            if self.files is not None and self.files.is_full:
+                return True
         elif targets is not None:
             self._deliver(frame, targets, self._own)
         if not self._full or targets is None:
             return False
         return any(one in self._full for target in targets for one in target.subscriptions)
 
+    def publish_many(self, destination: Destination, frames: Iterable[Frame]) -> bool:
+        """Do the same as `publish` for messages to one destination, none of which is part of a file or transaction."""
+        targets = self.targets.of_destination(destination)
+        if targets is None:
+            return False
+        if self._held and self._own in self._held:
+            self._held[self._own] += frames
+            return True
+        for frame in frames:
+            self._deliver(frame, targets, self._own)
+        return any(one in self._full for target in targets for one in target.subscriptions)
+
     def _route(self, frames: list[Frame], sender: Sender) -> None:
         wanted = self.by_hash.get
         deliver = self._deliver
-        for frame in frames:
+        rest = iter(frames)
+        for frame in rest:
             header = frame[4]
             targets = wanted(header[DESTINATION_HASH])
             if header[FLAGS] & NOT_WHOLE:
-                self._take_part(frame, targets, sender)
+                if self._take_part(frame, targets, sender):
+                    self._held[sender] = list(rest)
             elif targets is not None:
                 deliver(frame, targets, sender)
         sender.latest = header
+
+    def _route_held(self, sender: Sender | None) -> None:
+        """Continue with the frames of a sender that waited for a file, if there are any, and then with all others."""
+        if sender is not None:
+            frames = self._held.pop(sender, None)
+            if frames is None:
+                return
+            if frames:
+                (self._route_by_pattern if self.targets.has_patterns else self._route)(frames, sender)
+        if not self.is_blocked:
+            self._on_resume()
 
     def _route_slowly(self, frames: list[Frame], sender: Sender) -> None:
         """Do the same as `_route` if there are taps or patterns."""
         found = [frame for frame in frames if frame[4] is not SKIPPED_HEADER]
         for tap in self._taps if found else ():
             tap.take_run(sender.node_id, found)
-        if not self.targets.has_patterns:
-            self._route(frames, sender)
-            return
-        for frame in frames:
+        (self._route_by_pattern if self.targets.has_patterns else self._route)(frames, sender)
+
+    def _route_by_pattern(self, frames: list[Frame], sender: Sender) -> None:
+        rest = iter(frames)
+        for frame in rest:
             header = frame[4]
             targets = self.targets.of_frame(frame)
             if header[FLAGS] & NOT_WHOLE:
-                self._take_part(frame, targets, sender)
+                if self._take_part(frame, targets, sender):
+                    self._held[sender] = list(rest)
             elif targets is not None:
                 self._deliver(frame, targets, sender)
         sender.latest = header
@@ -321,7 +376,9 @@ class Router:
         buffer, start, body, end, header = frame
         expiration = header[EXPIRATION]
         if expiration and expiration <= time() * 1000:
-            self._expire(frame, targets)
+            self._stats.frames_expired += 1
+            for one in self._wanting(frame, targets):
+                one.miss(header, Loss.EXPIRED)
             return
         for target in targets:
             if is_sent_to(buffer, start, header, target.destination):
@@ -345,19 +402,17 @@ class Router:
             if one.is_full:
                 self._full[one] = None
 
-    def _expire(self, frame: Frame, targets: Targets) -> None:
-        """Note for each subscription that wants a message that it has expired."""
+    def _wanting(self, frame: Frame, targets: Targets) -> list[Subscription]:
+        """Return the subscriptions that want a message."""
         buffer, start, _, _, header = frame
-        self._stats.frames_expired += 1
-        for target in targets:
-            if not is_sent_to(buffer, start, header, target.destination):
-                continue
-            for one in target.subscriptions:
-                selector = one.selector
-                if one.left_out != header[CONNECTION_ID] and (
-                    selector is None or self._is_selected(selector, frame, one)
-                ):
-                    one.miss(header, Loss.EXPIRED)
+        return [
+            one
+            for target in targets
+            if is_sent_to(buffer, start, header, target.destination)
+            for one in target.subscriptions
+            if one.left_out != header[CONNECTION_ID]
+            and (one.selector is None or self._is_selected(one.selector, frame, one))
+        ]
 
     def _is_selected(self, selector: Selector, frame: Frame, one: Subscription) -> bool:
         buffer, start, _, _, header = frame
@@ -384,40 +439,41 @@ class Router:
             if one.is_full:
                 self._full[one] = None
 
-    def _take_part(self, frame: Frame, targets: Targets | None, sender: Sender) -> None:
-        """Take a part of a file, or hold a message of a transaction.
+    def _take_part(self, frame: Frame, targets: Targets | None, sender: Sender) -> bool:
+        """Take a part of a file, or hold a message of a transaction. Return True if what follows has to wait.
 
         A message that no subscription here wants still counts towards the completeness of its transaction.
         """
         buffer, start, body, end, header = frame
         if header[KIND] == FILE:
-            if self.files is not None:
-                self.files.take(frame, targets, sender, self._deliver_file)
-            return
+            if self.files is None:
+                return False
+            return self.files.take(frame, partial(self._wanting, frame, targets or ()), sender, self._deliver_file)
         if not header[FLAGS] & IN_TRANSACTION:
             if targets is not None:
                 self._deliver(frame, targets, sender)
-            return
+            return False
         if header is SKIPPED_HEADER:
             self.table.mark(sender, Loss.UNREADABLE)
             self.table.uncount_skip()
-            return
+            return False
         try:
             transaction = transaction_of(buffer, header, start)
         except MessageFormatError:
             self._stats.frames_malformed += 1
             self.table.mark(sender, Loss.UNREADABLE)
-            return
+            return False
         if transaction is None:
-            return
+            return False
         connection_id = header[CONNECTION_ID]
         if sender is self._own and transaction.place and not self.transactions.has(connection_id, transaction.number):
-            return  # there was no subscription when it began
+            return False  # there was no subscription when it began
         part, size = None, 0
         if targets is not None and any(is_sent_to(buffer, start, header, one.destination) for one in targets):
             size = end - start
             part = (buffer[start:end], 0, body - start, size, header), sender
         self.transactions.add(connection_id, transaction, part, size, sender.node_id, self._clock())
+        return False
 
     def _release(self, part: _Part) -> None:
         """Deliver a message of a transaction that is complete."""
@@ -451,6 +507,16 @@ class Intake:
         self._is_scheduled = False
         """True if more events will be taken in the loop's next turn."""
 
+    def take_run(self, run: StreamReceived) -> bool:
+        """Pass a run that came alone to the router at once. Return False if it has to wait."""
+        if self._is_scheduled or self._router.is_blocked:
+            return False
+        try:
+            self._router.receive(run)
+        except Exception as error:
+            self._tell(error)
+        return True
+
     def take_now(self) -> None:
         """Take events now, unless `take_soon` has scheduled that. In that case listeners run first, so that they keep
         up."""
@@ -480,5 +546,8 @@ class Intake:
                 else:
                     self._handle(event)
         except Exception as error:
-            self._loop.call_exception_handler({"message": "an event of a bus was not handled", "exception": error})
+            self._tell(error)
         self.take_soon()
+
+    def _tell(self, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": "an event of a bus was not handled", "exception": error})

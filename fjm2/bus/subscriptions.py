@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from fjm2.base.quantities import counted
 from fjm2.messages.destination import Destination
+from fjm2.messages.errors import JMSError
 from fjm2.messages.selector import Selector
 
 from .errors import ConsumerFullError, MessagesDroppedError, MessagesExpiredError, MessagesLostError
@@ -49,7 +50,7 @@ class Subscriptions:
         connection_id: int,
         default: ConsumerSettings,
         announce: Callable[[], None],
-        report: Callable[[Exception], None],
+        report: Callable[[JMSError], None],
         name: Callable[[], str],
     ) -> None:
         """`name` returns the name of the connection for reports."""
@@ -83,6 +84,7 @@ class Subscriptions:
         left_out = self._connection_id if no_local else None
         router = self._bus.router
         inbox = Inbox(destination, selector, left_out, settings or self._default, router.resume, self._on_full)
+        inbox.on_runs = router.targets.deliver_in_runs
         self.inboxes[inbox] = _Owned(inbox, session)
         router.add(inbox)
         self._subscribed[destination.frame_hash] += 1

@@ -18,6 +18,8 @@ from fjm2.bus.statistics import BUS_INSTRUMENTS
 from fjm2.messages.errors import IllegalStateError, InvalidClientIDError, JMSError
 from fjm2.norm.net.statistics import SESSION_INSTRUMENTS
 
+pytestmark = pytest.mark.usefixtures("keeping_trees")
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "observability.md").read_text()
 NAME = "fjm2test.events"

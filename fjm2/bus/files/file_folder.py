@@ -12,10 +12,15 @@ import shutil
 import stat
 import tempfile
 import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from fjm2.base.quantities import counted
+
+from .disk import Disk
 
 _LOCK: Final = "lock"
 _TRIES: Final = 5
@@ -25,103 +30,169 @@ _KEPT_BYTES: Final = 64 << 20
 
 
 class PartialFile:
-    """A file that is being received."""
+    """A file that is being received. All methods are for the disk's thread, and none raises."""
 
-    def __init__(self, path: str, size: int) -> None:
-        self.path = path
+    def __init__(self, folder: "FileFolder", size: int) -> None:
+        self.path = ""
         self.size = size
         self.written = 0
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self.error: OSError | None = None
+        """First failure. Nothing is written after it."""
+        self._folder = folder
+        self._fd = -1
+
+    def open(self) -> None:
+        """Make the file."""
+        try:
+            self._fd, self.path = self._folder.make(self.size)
+        except OSError as error:
+            self.error = error
 
     def write(self, data: memoryview) -> None:
-        """Append data. Raise OSError if the disk does not take it."""
-        while data:
-            count = os.write(self._fd, data)
-            self.written += count
-            data = data[count:]
+        """Append data."""
+        try:
+            while data and self.error is None:
+                count = os.write(self._fd, data)
+                self.written += count
+                self._folder.promised_bytes -= count
+                data = data[count:]
+        except OSError as error:
+            self.error = error
 
-    def close(self) -> None:
-        """Close the file. Calling this twice does no harm."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+    def finish(self) -> None:
+        """Close the file. It is an error if somebody has deleted it."""
+        if self.error is not None:
+            return
+        try:
+            if not os.fstat(self._fd).st_nlink:
+                raise OSError(errno.ENOENT, "somebody has deleted it while it was received")
+            self._close()
+        except OSError as error:
+            self.error = error
 
     def remove(self) -> None:
-        """Close and delete the file."""
-        self.close()
+        """Close and delete the file, whose room was released."""
         with contextlib.suppress(OSError):
-            os.unlink(self.path)
+            self._close()
+        if self.path:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+        self._folder.note_gone()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._folder.promised_bytes -= self.size - self.written
+            os.close(fd)
 
 
 class FileFolder:
     """Makes files in a folder that only this process uses. The folder is made for the first of them."""
 
-    def __init__(self, directory: str | None, bytes_max: int) -> None:
+    def __init__(self, directory: str | None, bytes_max: int, disk: Disk) -> None:
         """Use `directory`, or else the system's for temporary files. All files together have at most `bytes_max`."""
         self._parent = directory
         self.bytes_max = bytes_max
+        self.disk: Final = disk
         self.used_bytes = 0
         """Bytes of the files that are being received, and of those that messages refer to."""
+        self.promised_bytes = 0
+        """Bytes that are still to be written. Only the disk's thread uses it."""
         self._files_left = 0
         self._lock = threading.Lock()
-        """Held while the two above change: messages may be forgotten in any thread."""
+        """Held while the first and the last of these change."""
         self._folder: Path | None = None
-        self._lock_fd = -1
+        self._remove_folder: Callable[[], object] = _nothing
         self._number = 0
         self._is_closed = False
+
+    @property
+    def parent(self) -> str:
+        """Directory of the folder."""
+        return self._parent or tempfile.gettempdir()
 
     def has_room(self, size: int) -> bool:
         """Return True if a file of this size is within the bound."""
         return self.used_bytes + size <= self.bytes_max
 
-    def create(self, size: int) -> PartialFile:
-        """Make a file. Raise OSError if there is no room for it, or the folder cannot be used."""
+    def reserve(self, size: int) -> PartialFile:
+        """Return a file that is still to be opened. Raise OSError if it is not within the bound."""
+        if self._is_closed:
+            raise OSError(errno.ESHUTDOWN, "the bus is closed")
         if not self.has_room(size):
             raise OSError(
                 errno.EDQUOT, f"there is no room for {counted(size, 'byte')} more: files_bytes_max={self.bytes_max}"
             )
-        folder = self._open()
-        free = shutil.disk_usage(folder).free
-        if size + _KEPT_BYTES > free:
-            raise OSError(
-                errno.ENOSPC, f"{folder} has {counted(free, 'byte')} left, which is too little for {size} more"
-            )
-        self._number += 1
-        made = PartialFile(str(folder / f"{self._number}"), size)
         with self._lock:
             self.used_bytes += size
             self._files_left += 1
-        return made
+        return PartialFile(self, size)
 
-    def forget(self, size: int) -> None:
-        """Note that a file of this size is gone."""
+    def make(self, size: int) -> tuple[int, str]:
+        """Make a file, and return its descriptor and path. Raise OSError if there is no room, or no folder."""
+        folder = self._open()
+        free = shutil.disk_usage(folder).free - self.promised_bytes
+        if size + _KEPT_BYTES > free:
+            raise OSError(
+                errno.ENOSPC,
+                f"{folder} has {counted(max(free, 0), 'byte')} left, which is too little for {size} more",
+            )
+        self._number += 1
+        path = str(folder / str(self._number))
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self.promised_bytes += size
+        return fd, path
+
+    def delete(self, path: str, size: int) -> None:
+        """Delete a whole file soon. Callable in any thread, and while memory is collected."""
+        self.disk.leave(partial(self._delete, path, size))
+
+    def _delete(self, path: str, size: int) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        self.release(size)
+        self.note_gone()
+
+    def release(self, size: int) -> None:
+        """Let others have the room of a file."""
         with self._lock:
             self.used_bytes -= size
+
+    def note_gone(self) -> None:
+        """Note that a file is gone."""
+        with self._lock:
             self._files_left -= 1
-            is_last = self._is_closed and not self._files_left
-        if is_last:
-            self._remove()
+        self._end_if_last()
 
     def close(self) -> None:
-        """Remove the folder, now or when the last message with a file is gone."""
-        with self._lock:
-            self._is_closed = True
-            is_last = not self._files_left
-        if is_last:
-            self._remove()
+        """Remove the folder, soon or when the last message with a file is gone."""
+        self._is_closed = True
+        self.disk.leave(self._end_if_last)
 
-    def _remove(self) -> None:
-        folder, self._folder = self._folder, None
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(self._lock_fd)
+    def _end_if_last(self) -> None:
+        if self._is_closed and not self._files_left:
+            self._remove_folder()
+            self.disk.close()
 
     def _open(self) -> Path:
-        if self._folder is None:
-            root = _own_root(Path(self._parent or tempfile.gettempdir()))
+        """Return the folder. Make it if there is none: programs that tidy up may have removed it."""
+        if self._folder is None or not self._folder.is_dir():
+            self._remove_folder()
+            root = _own_root(Path(self.parent))
             remove_left_behind(root)
-            self._folder, self._lock_fd = _make_locked(root)
+            self._folder, fd = _make_locked(root)
+            # It goes with the program, too, if messages live until then.
+            self._remove_folder = weakref.finalize(self, _remove_locked, self._folder, fd)
         return self._folder
+
+
+def _nothing() -> None:
+    pass
+
+
+def _remove_locked(folder: Path, lock_fd: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock_fd)
 
 
 def _own_root(parent: Path) -> Path:

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import errno
+import os
+import stat
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import BinaryIO, Final, Protocol
 
@@ -33,6 +36,12 @@ class FramePublisher(Protocol):
     def doubt_since(self, discards: int) -> None:
         """Let the latest message fail if there were more notices than this when it was begun."""
 
+    def receivers(self, destination: Destination) -> frozenset[int]:
+        """Return the nodes of the known subscribers to a destination."""
+
+    def fail_for_dead(self, receivers: frozenset[int]) -> None:
+        """Let the latest message fail for those of some receivers that died."""
+
 
 class FileTransfer:
     """One file on its way to the subscribers."""
@@ -57,6 +66,7 @@ class FileTransfer:
         self._message_id = message_id_of(HEADER.unpack_from(parts[0]))
         self._done = 0
         self._discards = publication.discards
+        self._receivers = publication.receivers(destination)
 
     async def run(self, flags: int, receipt: Receipt | None) -> None:
         """Send the file. It counts as sent, and can be confirmed, with its last part.
@@ -65,7 +75,7 @@ class FileTransfer:
         subscribers delete what they have.
         """
         try:
-            file = await asyncio.to_thread(open, self._body.path, "rb", 0)
+            file = await asyncio.to_thread(_open, self._body.path)
         except OSError as error:
             raise _unreadable(error) from error
         with contextlib.closing(file):
@@ -92,6 +102,7 @@ class FileTransfer:
                     waiting = self._publish(self._destination, self._priority, (head, piece), flags, receipt)
                     if flags & PERSISTENT:
                         self._publication.doubt_since(self._discards)
+                        self._publication.fail_for_dead(self._receivers)
                 else:
                     waiting = self._publish(self._destination, self._priority, (head, piece), flags & ~PERSISTENT)
                 await self._wait(waiting)
@@ -124,6 +135,15 @@ def _flagged(head: bytes) -> bytes:
     fields = list(HEADER.unpack_from(head))
     fields[FLAGS] |= IN_PARTS
     return HEADER.pack(*fields) + head[HEADER_BYTES:]
+
+
+def _open(path: str) -> BinaryIO:
+    """Open a regular file. A pipe that has taken its place must not make the thread wait for a writer."""
+    file = open(path, "rb", 0, opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "expected a regular file", path)
+    return file
 
 
 def _read(file: BinaryIO, size: int) -> bytes:

@@ -108,9 +108,11 @@ class LossNotices:
     def note_dropped(self, report: BusReport) -> None:
         """Report a transaction or a file that the router dropped, with the name of its sender."""
         if isinstance(report, TransactionDropped) and report.senders:
-            for sender in report.senders:
-                self.on_lost(sender, report.received, 0)
-            report = replace(report, details=self._details(min(report.senders)))
+            first, *others = sorted(report.senders)
+            self.on_lost(first, report.received, 0)
+            for sender in others:  # how many each of them sent is not known, and none is to count twice
+                self.on_lost(sender, 0, 0)
+            report = replace(report, details=self._details(first))
         elif isinstance(report, FileDropped):
             if not report.is_cancelled:
                 self.on_lost(report.sender_id, 1, report.size)

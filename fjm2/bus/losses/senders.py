@@ -69,8 +69,8 @@ class PendingGaps:
         """Serial number of the last subscription that the latest gap concerns."""
         self._left = 0
         """Number of these subscriptions that have not been told yet."""
-        self._told: set[object] = set()
-        """Those of these subscriptions that have been told."""
+        self._told: set[int] = set()
+        """Serial numbers of those that have been told. The subscriptions themselves would live as long as this."""
 
     @property
     def is_over(self) -> bool:
@@ -82,18 +82,22 @@ class PendingGaps:
         self.upto, self._left = upto, count
         self._told.clear()
 
-    def take(self, subscription: object, serial: int) -> bool:
+    def concerns(self, serial: int) -> bool:
+        """Return True if there is a gap before the next message to a subscription."""
+        return serial <= self.upto and serial not in self._told
+
+    def take(self, serial: int) -> bool:
         """Return True if there is a gap before the next message to a subscription. It is told only once."""
-        if serial > self.upto or subscription in self._told:
+        if not self.concerns(serial):
             return False
-        self._told.add(subscription)
+        self._told.add(serial)
         self._left -= 1
         return True
 
-    def forget(self, subscription: object, serial: int) -> None:
+    def forget(self, serial: int) -> None:
         """Tell a subscription nothing more: it has ended."""
-        self.take(subscription, serial)
-        self._told.discard(subscription)
+        self.take(serial)
+        self._told.discard(serial)
 
 
 class Sender:
@@ -182,7 +186,7 @@ class SenderTable:
             return
         for sender in (own, *self.senders.values()):
             if sender.gaps is not None:
-                sender.gaps.forget(subscription, serial)
+                sender.gaps.forget(serial)
 
     def sender(self, sender_id: int) -> Sender:
         """Return the sender with this id. Add it to the table if it is new."""
@@ -194,6 +198,11 @@ class SenderTable:
             if upto is not None:
                 self._mark(sender, upto)
         return sender
+
+    def has_stream(self, sender_id: int) -> bool:
+        """Return True if bytes of the sender's streams have been received."""
+        sender = self.senders.get(sender_id)
+        return sender is not None and bool(sender.streams)
 
     def begin(self, sender_id: int, object_id: int, start: int) -> tuple[Sender, Stream]:
         """Add a stream of a sender. Return the sender and the stream, whose `skip_to` is set if the sender vanished and
@@ -275,6 +284,11 @@ class SenderTable:
         count = len(self._joined) if is_everybody else sum(serial <= upto for serial in self._joined.values())
         sender.gaps.mark(upto, count)
 
+    def may_have_gap(self, sender: Sender, subscription: object) -> bool:
+        """Return True if there may be a gap before the next message of a sender to a subscription."""
+        gaps = sender.gaps
+        return gaps is not None and (gaps.is_new or gaps.concerns(self._joined.get(subscription, self._serial + 1)))
+
     def take_gap(self, sender: Sender, subscription: object, header: Header) -> bool:
         """Return True if there is a gap before a message that is about to be delivered. It is told only once."""
         gaps = sender.gaps
@@ -284,7 +298,7 @@ class SenderTable:
         if gaps.is_new:
             gaps.is_new = False
             self._follow(sender, header)
-        has_gap = gaps.take(subscription, self._joined.get(subscription, self._serial + 1))
+        has_gap = gaps.take(self._joined.get(subscription, self._serial + 1))
         if gaps.is_over:
             sender.gaps = None
         return has_gap

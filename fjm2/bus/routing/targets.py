@@ -4,8 +4,9 @@ Most frames need one look-up of a hash. With subscriptions to patterns of topics
 patterns are matched once for each topic, and the result is remembered.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fjm2.messages.destination import (
     KIND_FLAGS,
@@ -19,12 +20,15 @@ from fjm2.messages.destination import (
     name_from,
 )
 from fjm2.messages.errors import InvalidDestinationError
-from fjm2.messages.frame import SKIPPED_HEADER, Frame
-from fjm2.messages.header import DESTINATION_HASH, FLAGS, HEADER_BYTES, NAME_BYTES, Header
+from fjm2.messages.frame import SKIPPED_HEADER, Frame, is_sent_to
+from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, FLAGS, HEADER_BYTES, NAME_BYTES, Header
 from fjm2.messages.selector import Selector
 
 from ..losses.kinds import Gap, Loss
 from ..statistics import BusStats
+
+if TYPE_CHECKING:
+    from fjm2.messages.batches.frame_run import FrameRun
 
 _NAMES_MAX: Final = 4096
 """Greatest number of topics of which the patterns that match are remembered: more than a bus has in use at a time.
@@ -53,6 +57,31 @@ class Received:
     def behind(self, gap: Gap) -> "Received":
         """Return this message with a gap before it."""
         return Received(self.head, self.body, self.header, self.sender_id, max(gap, self.gap or gap))
+
+
+class ReceivedRun:
+    """Messages as they were received together."""
+
+    __slots__ = ("frames", "header", "sender_id")
+
+    def __init__(self, frames: "FrameRun", sender_id: int) -> None:
+        self.frames = frames
+        self.header = frames.header
+        """Header of the first message. All have its priority, and none expires."""
+        self.sender_id = sender_id
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def split(self, count: int) -> tuple["ReceivedRun", "ReceivedRun"]:
+        """Return the first `count` messages, and the others. There must be others."""
+        first, rest = self.frames.split(count)
+        return ReceivedRun(first, self.sender_id), ReceivedRun(rest, self.sender_id)
+
+    def messages(self) -> Iterator[Received]:
+        """Return the messages one by one."""
+        for buffer, start, body, end, header in self.frames.frames():
+            yield Received(buffer[start:body], buffer[body:end], header, self.sender_id, None)
 
 
 class Subscription(Protocol):
@@ -85,6 +114,17 @@ class Subscription(Protocol):
         """Note that it does not get a message that it wants. Must not raise or wait."""
 
 
+class RunSubscription(Subscription, Protocol):
+    """A receiver of messages that also takes several at once."""
+
+    @property
+    def takes_runs(self) -> bool:
+        """True if it takes several messages at once now."""
+
+    def deliver_run(self, run: ReceivedRun, /) -> None:
+        """Accept messages from the router. Must not raise or wait."""
+
+
 class Target:
     """A destination and its subscriptions."""
 
@@ -107,6 +147,8 @@ class TargetTable:
         """Subscriptions by the hash of their destination, those to patterns included."""
         self.has_patterns = False
         """True if there are subscriptions to patterns. Frames then need `of_frame` instead of `by_hash`."""
+        self.batched: Final[dict[Subscription, RunSubscription]] = {}
+        """Subscriptions that may take several messages at once: those of consumers of batches."""
         self._stats = stats
         self._patterns: PatternTable[Subscription] = PatternTable()
         self._of_known_name = lru_cache(_NAMES_MAX)(self._of_name)
@@ -125,9 +167,25 @@ class TargetTable:
             self._patterns.add(destination, subscription)
         self._note_change()
 
+    def deliver_in_runs(self, subscription: RunSubscription) -> None:
+        """Deliver several messages at once to a subscription that takes them, where it is the only one."""
+        self.batched[subscription] = subscription
+
+    def run_subscription(self, buffer: bytes, start: int, header: Header) -> RunSubscription | None:
+        """Return the subscription that takes the run which begins with a frame, if it wants all of it, and no other
+        wants any. There must be no patterns."""
+        targets = self.by_hash.get(header[DESTINATION_HASH], ())
+        if len(targets) != 1 or len(targets[0].subscriptions) != 1:
+            return None
+        one = self.batched.get(targets[0].subscriptions[0])
+        if one is None or not one.takes_runs or one.selector is not None or one.left_out == header[CONNECTION_ID]:
+            return None
+        return one if is_sent_to(buffer, start, header, one.destination) else None
+
     def remove(self, subscription: Subscription) -> None:
         """Remove a subscription. Calling this twice does no harm."""
         destination = subscription.destination
+        self.batched.pop(subscription, None)
         kept = []
         for target in self.by_hash.get(destination.frame_hash, ()):
             subscriptions = target.subscriptions
@@ -154,6 +212,11 @@ class TargetTable:
         """All subscriptions."""
         return [one for targets in list(self.by_hash.values()) for target in targets for one in target.subscriptions]
 
+    @property
+    def destinations(self) -> frozenset[Destination]:
+        """Destinations subscribed to."""
+        return frozenset(target.destination for targets in self.by_hash.values() for target in targets)
+
     def destinations_of(self, frame_hash: int) -> tuple[Destination, ...]:
         """Return the destinations with a hash that are subscribed to, as far as their names have been heard."""
         named = tuple(target.destination for target in self.by_hash.get(frame_hash, ()))
@@ -168,6 +231,12 @@ class TargetTable:
             return self.by_hash.get(header[DESTINATION_HASH])
         name_at = start + HEADER_BYTES
         return self.of_topic(buffer[name_at : name_at + header[NAME_BYTES]])
+
+    def of_destination(self, destination: Destination) -> Targets | None:
+        """Return a destination and its subscriptions, those to patterns included. Return None if there are none."""
+        if self.has_patterns and not destination.kind_flags:
+            return self.of_topic(destination.encoded_name)
+        return self.by_hash.get(destination.frame_hash)
 
     def of_topic(self, name: bytes) -> Targets | None:
         """Return a topic and its subscriptions, those to patterns included. Return None if there are none."""

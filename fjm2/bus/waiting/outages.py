@@ -13,6 +13,7 @@ from fjm2.base.quantities import counted
 from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.losses.names import PeerName, PeerNames, Remedy, clock_text, listed
 from fjm2.bus.statistics import BusStats
+from fjm2.messages.errors import JMSError
 
 _PAUSE_MIN_S: Final = 1.0
 """Shortest pause before a subscriber that is heard of, but does not confirm, is asked once more."""
@@ -114,13 +115,18 @@ class _Outage:
 class OutageReports:
     """Reports the outages of subscribers to one connection's exception listener."""
 
-    def __init__(
-        self, names: PeerNames, report: Callable[[Exception], None], clock: Callable[[], float] = time
-    ) -> None:
+    def __init__(self, names: PeerNames, report: Callable[[JMSError], None], clock: Callable[[], float] = time) -> None:
         self._names = names
         self._report = report
         self._clock = clock
         self._outages: dict[int, _Outage] = {}
+        self._ended: set[int] = set()
+        """Nodes whose outage was reported, and ended in the round of requests that is under way."""
+
+    def begin_round(self) -> None:
+        """Note that confirmations are asked for. Nodes that are down now count as missing in this round, even if their
+        outage ends before it does."""
+        self._ended.clear()
 
     def note_round(
         self, missing: frozenset[int], messages: int, is_reported: bool, since: float, down: Set[int]
@@ -129,7 +135,8 @@ class OutageReports:
 
         If `is_reported`, report the nodes that were not reported before. Otherwise their callers are told.
         """
-        new = missing - self._outages.keys() if is_reported else frozenset[int]()
+        reported = self._outages.keys() | (self._ended - down)
+        new = missing - reported if is_reported else frozenset[int]()
         for node_id in new & down:
             self._outages[node_id] = _Outage(self._names.of(node_id), since)
         for node_id in missing & self._outages.keys():
@@ -142,6 +149,7 @@ class OutageReports:
         outage = self._outages.pop(node_id, None)
         if outage is None:
             return
+        self._ended.add(node_id)
         until, count = self._clock(), counted(outage.messages, "persistent message")
         span = f"between {clock_text(outage.since)} and {clock_text(until)}"
         self._report(

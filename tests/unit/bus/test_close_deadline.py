@@ -12,6 +12,7 @@ class Bus:
     """A bus that makes progress only when a test says so."""
 
     repairs_max = 10
+    round_trip_s = 0.0
 
     def __init__(self) -> None:
         self.steps = self.repairs = 0
@@ -62,6 +63,19 @@ def test_progress_extends_the_deadline() -> None:
         return took
 
     assert asyncio.run(run()) >= 0.85
+
+
+def test_the_deadline_leaves_time_for_some_round_trips_but_not_for_any_number() -> None:
+    async def run() -> tuple[float, float]:
+        bus = Bus()
+        bus.round_trip_s = 0.1
+        near = await over_after(bus, 0.2)
+        bus.round_trip_s = 1000.0
+        return near, CloseDeadline(bus, 0.2).until() - asyncio.get_running_loop().time()
+
+    near, far = asyncio.run(run())
+    assert 0.6 <= near < 3
+    assert far <= 10.0
 
 
 def test_endless_repairs_do_not_extend_the_deadline_forever() -> None:

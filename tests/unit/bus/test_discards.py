@@ -40,7 +40,7 @@ class Bench:
     def __init__(self) -> None:
         self.sent: list[Notice] = []
         self.reports: list[BusReport] = []
-        self.lane: Any = SimpleNamespace(number=0, node_id=LANE, confirmed_by=set())
+        self.lane: Any = SimpleNamespace(number=0, node_id=LANE, confirmed_upto={}, wants_all=True, topics=set())
         session = SimpleNamespace(send_command=self._send)
         lanes: Any = SimpleNamespace(all=[self.lane], with_streams=[self.lane], is_open=True, session=session)
         presence = PresenceTable()
@@ -89,6 +89,17 @@ def test_notices_are_few_whatever_is_lost(bench: Bench) -> None:
     assert len({notice.sender_id for notice in bench.sent}) <= 257  # one was told at once
 
 
+def test_a_loss_that_there_was_no_room_for_says_nothing_of_later_ones(bench: Bench) -> None:
+    for sender in range(100, 1000):
+        bench.discards.note(sender, 1)
+    bench.discards.note_undelivered(7, 1)
+    while bench.discards._waiting:
+        bench.discards.tell()
+    bench.discards.note(7, 1)
+    bench.discards.tell()
+    assert [notice.is_undelivered for notice in bench.sent if notice.sender_id == 7] == [False]
+
+
 def test_what_we_lose_of_our_own_is_told_nobody(bench: Bench) -> None:
     bench.discards.note(LANE, 3)
     bench.discards.tell()
@@ -97,9 +108,7 @@ def test_what_we_lose_of_our_own_is_told_nobody(bench: Bench) -> None:
 
 def test_a_notice_is_reported_once_if_its_sender_has_confirmed(bench: Bench) -> None:
     hear = bench.discards.hear
-    assert hear(SUBSCRIBER, Notice(1, LANE, 5).encode())
-    assert bench.reports == []
-    bench.lane.confirmed_by.add(SUBSCRIBER)
+    bench.lane.confirmed_upto[SUBSCRIBER] = 1
     assert hear(SUBSCRIBER, Notice(1, LANE, 5).encode())
     assert hear(SUBSCRIBER, Notice(1, LANE, 5).encode())
     assert hear(SUBSCRIBER, Notice(2, LANE, 0, 77).encode())
@@ -112,3 +121,18 @@ def test_a_notice_is_reported_once_if_its_sender_has_confirmed(bench: Bench) -> 
     ]
     assert str(bench.reports[0]).startswith("'till' lost 5 messages that it may have confirmed before; see docs/")
     assert str(bench.reports[1]).startswith("'till' lost 77 bytes that it may have confirmed before; see docs/")
+
+
+def test_a_notice_before_the_first_confirmation_is_reported_with_it(bench: Bench) -> None:
+    """Otherwise a publisher whose first watermark is confirmed late would never hear of messages dropped before."""
+    hear, confirm = bench.discards.hear, bench.discards.note_confirmed
+    for notice in (Notice(1, LANE, 5, 50), Notice(1, LANE, 5, 50), Notice(2, LANE, 3)):
+        assert hear(SUBSCRIBER, notice.encode())
+        assert hear(STRANGER, notice.encode())
+    confirm(bench.lane, {SUBSCRIBER + 1})
+    assert bench.reports == []
+    bench.lane.confirmed_upto |= {SUBSCRIBER: 1, STRANGER: 1}
+    confirm(bench.lane, {SUBSCRIBER, STRANGER})
+    confirm(bench.lane, {SUBSCRIBER})
+    assert hear(SUBSCRIBER, Notice(2, LANE, 3).encode())
+    assert bench.reports == [LostAfterConfirmation(SUBSCRIBER, 0, bench.name, 8, 50)]

@@ -6,106 +6,32 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from file_frames import CONTENT, DiskAtOnce, FileBench, Sent, file_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing import CONNECTION, OTHER, OWN, SENDER, STREAM, TOPIC, Subscriber, message
+from routing import OTHER, SENDER, STREAM, TOPIC, Subscriber, message
 
 from fjm2.bus.files.file_folder import FileFolder
-from fjm2.bus.files.incoming_files import FILES_MAX, IncomingFiles
+from fjm2.bus.files.incoming_files import FILES_MAX
 from fjm2.bus.losses.kinds import Loss
-from fjm2.bus.reports import BusReport, FileDropped
-from fjm2.bus.router import Router
 from fjm2.jms import FileMessage, FileProgress, MessageFormatError, Topic
-from fjm2.messages.files.parts import data_head, encode_begin, encode_cancel, safe_name
-from fjm2.messages.frame import FrameReader, FrameWriter, Parts
-from fjm2.messages.header import FILE, FLAGS, HEADER, HEADER_BYTES, IN_PARTS, KIND
+from fjm2.messages.files.parts import data_head, encode_begin, safe_name
+from fjm2.messages.frame import FrameReader
+from fjm2.messages.header import (
+    FILE,
+    FLAGS,
+    FRAME_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    IN_PARTS,
+    KIND,
+    NAME_BYTES,
+    PROPERTY_BYTES,
+)
 from fjm2.messages.message import open_message
-from fjm2.norm.events import StreamReceived
-
-CONTENT = bytes(range(256)) * 40
-
-
-class Sent:
-    """The frames of a file."""
-
-    def __init__(
-        self, content: bytes = CONTENT, name: str = "a.bin", destination: Topic = TOPIC, size: int | None = None
-    ) -> None:
-        writer = FrameWriter(CONNECTION, Sent.number)
-        Sent.number += 1
-        self.head, body = writer.write(Named(content, name, size), destination, IN_PARTS, 4, 0)
-        self.begin = self.head + body
-        self._content = content
-
-    number = 100
-
-    def part(self, start: int, end: int, place: int | None = None) -> bytes:
-        piece = self._content[start:end]
-        return data_head(self.head, start if place is None else place, len(piece)) + piece
-
-    def parts(self, step: int = 1000) -> list[bytes]:
-        return [self.part(start, start + step) for start in range(0, max(len(self._content), 1), step)]
-
-    def cancel(self, reason: str = "no more") -> bytes:
-        return encode_cancel(self.head, reason)
-
-
-class Named(FileMessage):
-    """A message with the first frame's body of a file that is not there."""
-
-    __slots__ = ("_told",)
-
-    def __init__(self, content: bytes, name: str, size: int | None) -> None:
-        super().__init__()
-        self._told = encode_begin(len(content) if size is None else size, name)
-
-    def _encode_body(self) -> bytes:  # type: ignore[override]
-        return self._told
-
-
-class FileBench:
-    """A router with files in a folder, and a settable clock."""
-
-    def __init__(self, folder: Path, *subscribers: Subscriber, bytes_max: int = 1 << 30) -> None:
-        self.now = 1000.0
-        self.reports: list[BusReport] = []
-        self.folder = FileFolder(str(folder), bytes_max)
-        self.files = IncomingFiles(self.folder, self.reports.append, lambda: self.now)
-        self.router = Router(OWN, self.reports.append, files=self.files, clock=lambda: self.now)
-        self._places: dict[int, int] = {}
-        for subscriber in subscribers:
-            self.router.add(subscriber)
-
-    def take(self, frames: Iterable[Parts | bytes], sender: int = SENDER, marks: tuple[int, ...] = (0,)) -> None:
-        data = b"".join(frame if isinstance(frame, bytes) else b"".join(frame) for frame in frames)
-        place = self._places.get(sender, 0)
-        self._places[sender] = place + len(data)
-        self.router.receive(StreamReceived(sender, STREAM, place, data, marks))
-
-    @property
-    def cancelled(self) -> list[bool]:
-        return [each.is_cancelled for each in self.reports if isinstance(each, FileDropped)]
-
-    @property
-    def dropped(self) -> list[str]:
-        return [each.reason for each in self.reports if isinstance(each, FileDropped)]
-
-    def on_disk(self) -> list[str]:
-        """Return the paths of all files but locks."""
-        parent = Path(self.folder._parent or "")
-        return [str(path) for path in parent.rglob("*") if path.is_file() and path.name != "lock"]
-
-
-def file_of(subscriber: Subscriber, index: int = -1) -> FileMessage:
-    received = subscriber.received[index]
-    made = open_message(received.head, received.body, received.header)
-    assert isinstance(made, FileMessage)
-    return made
-
 
 # Whole files.
 
@@ -185,6 +111,20 @@ def test_a_selector_decides_by_the_first_frame_and_what_nobody_wants_is_not_stor
     assert not bench.reports
 
 
+def test_a_file_whose_properties_a_selector_cannot_read_is_missed(tmp_path: Path) -> None:
+    subscriber = Subscriber(selector="size > 1")
+    bench = FileBench(tmp_path, subscriber)
+    sent = Sent()
+    fields, malformed = list(HEADER.unpack_from(sent.begin)), b"\0\4size\xff"
+    fields[PROPERTY_BYTES] = len(malformed)
+    fields[FRAME_BYTES] += len(malformed)
+    name_end = HEADER_BYTES + fields[NAME_BYTES]
+    bench.take([HEADER.pack(*fields) + sent.begin[HEADER_BYTES:name_end] + malformed + sent.begin[name_end:]])
+    assert subscriber.losses == [Loss.UNSELECTABLE]
+    assert bench.router.stats.frames_malformed == 1
+    assert not bench.on_disk()
+
+
 def test_own_files_reach_own_subscriptions(tmp_path: Path) -> None:
     subscriber = Subscriber()
     bench = FileBench(tmp_path, subscriber)
@@ -248,6 +188,8 @@ def test_consumers_that_share_a_file_save_copies(tmp_path: Path) -> None:
     first = file_of(one).save(tmp_path / "first")
     first.write_bytes(b"changed")
     assert file_of(two).save(tmp_path / "second").read_bytes() == CONTENT
+    longest = tmp_path / ("漢" * 85)
+    assert file_of(two).save(longest).read_bytes() == CONTENT
 
 
 def test_a_save_that_fails_leaves_the_target_as_it_was(tmp_path: Path) -> None:
@@ -271,13 +213,18 @@ def test_the_folder_goes_with_the_last_file(tmp_path: Path) -> None:
     subscriber.received.clear()
     gc.collect()
     assert not list(root.iterdir())
+    bench.take([Sent().begin])  # events may still come while the bus closes
+    assert not list(root.iterdir())
+    assert "the bus is closed" in bench.dropped[0]
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
     program = (
         "import os, sys, time\n"
         "from fjm2.bus.files.file_folder import FileFolder\n"
-        "FileFolder(sys.argv[1], 1 << 20).create(100).write(memoryview(b'x' * 50))\n"
+        "file = FileFolder(sys.argv[1], 1 << 20, None).reserve(100)\n"
+        "file.open()\n"
+        "file.write(memoryview(b'x' * 50))\n"
         "print('made', flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -285,12 +232,13 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
         assert killed.stdout is not None
         assert killed.stdout.readline() == "made\n"
         (root,) = tmp_path.iterdir()
-        living = FileFolder(str(tmp_path), 1 << 20)
-        living.create(1)
+        living = FileFolder(str(tmp_path), 1 << 20, DiskAtOnce())
+        living.reserve(1).open()
         assert len(list(root.iterdir())) == 2  # that of a process that lives stays
         killed.kill()
         killed.wait()
-    FileFolder(str(tmp_path), 1 << 20).create(1)
+    last = FileFolder(str(tmp_path), 1 << 20, DiskAtOnce())
+    last.reserve(1).open()
     assert len(list(root.iterdir())) == 2
     assert root.stat().st_mode & 0o777 == 0o700
 
@@ -424,6 +372,20 @@ def test_names_alone_take_neither_all_room_nor_all_places(tmp_path: Path) -> Non
     bench.take([sent.begin, *sent.parts()])
     assert len(subscriber.received) == 2
     assert len(bench.files) <= FILES_MAX
+
+
+def test_a_claim_of_a_huge_size_costs_others_nothing(tmp_path: Path) -> None:
+    subscriber = Subscriber()
+    bench = FileBench(tmp_path, subscriber, bytes_max=1 << 20)
+    slow, later = Sent(), Sent()
+    bench.take([slow.begin, slow.part(0, 5000)])
+    bench.now += 11
+    bench.take([later.begin])
+    bench.take([Sent(size=1 << 50).begin], sender=OTHER)
+    assert len(bench.dropped) == 1
+    assert "there is no room" in bench.dropped[0]
+    bench.take([slow.part(5000, len(CONTENT)), *later.parts()])
+    assert len(subscriber.received) == 2
 
 
 def test_another_sender_cannot_write_into_a_file(tmp_path: Path) -> None:

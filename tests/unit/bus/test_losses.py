@@ -1,8 +1,10 @@
 """Each kind of loss is listed in docs/bus.md, flagged behind the gap, and told with names, estimates and times."""
 
 import ast
+import gc
 import re
 import time
+import weakref
 from itertools import count
 from pathlib import Path
 
@@ -240,7 +242,7 @@ def test_streams_of_other_programs_on_the_same_port_are_nobodys_loss() -> None:
         watched.router.check()
         watched.notices.tick()
     assert watched.reports == []
-    assert watched.router.drops
+    assert watched.router.table.drops
 
 
 def test_taps_see_no_marks_of_what_was_skipped() -> None:
@@ -289,13 +291,32 @@ def test_a_dropped_transaction_is_flagged_and_names_its_sender() -> None:
     bench = Bench(watched.subscriber)
     bench.router.transactions._report = watched.notices.note_dropped
     watched.notices.router = bench.router
-    bench.take([message("1.0", transaction=Transaction(1, 0, 2))])
+    lost: list[tuple[int, int, int]] = []
+    watched.notices.on_lost = lambda *numbers: lost.append(numbers)
+    bench.take([message("1.0", transaction=Transaction(1, 0, 3))])
+    bench.take([message("1.1", priority=9, transaction=Transaction(1, 1, 3))], sender=OTHER)
     bench.now += 60.0
     bench.router.check()
     bench.take([message("a"), message("b")])
     assert watched.subscriber.gaps == [True, False]
     assert isinstance(watched.report, TransactionDropped)
-    assert str(watched.report).startswith("transaction 1 of 'desk-7' at 10.0.0.13 was dropped with 1 of 2 messages: ")
+    assert str(watched.report).startswith("transaction 1 of 'desk-7' at 10.0.0.13 was dropped with 2 of 3 messages: ")
+    assert lost == [(SENDER, 2, 0), (OTHER, 0, 0)]
+
+
+def test_a_subscription_that_has_ended_is_not_kept_by_a_sender_that_has_left() -> None:
+    ended, other = Subscriber(), Subscriber(Topic("other"))
+    bench = Bench(ended, other)
+    bench.take([message("a")])
+    bench.router.note_gap(SENDER, STREAM)
+    bench.take([message("b")])
+    assert ended.gaps == [False, True]
+    bench.router.forget(SENDER)
+    bench.router.remove(ended)
+    is_kept = weakref.ref(ended)
+    del ended
+    gc.collect()
+    assert is_kept() is None
 
 
 def test_expired_and_unreadable_messages_are_missed_by_those_who_want_them() -> None:

@@ -112,6 +112,21 @@ def test_silent_nodes_are_forgotten() -> None:
     table.renew(29.0)
     assert not table.expire(58.9)
     assert table.expire(59.0)
+    assert table.expired == {10, 20}
+
+
+def test_nodes_that_are_heard_again_or_said_goodbye_are_not_among_the_expired() -> None:
+    table = PresenceTable()
+    for node_id in (10, 20, 30):
+        table.update(node_id, Announcement(node_id, valid_s=15), 0.0)
+    table.update(30, Announcement(30, flags=Flag.GOODBYE), 1.0)
+    table.expire(15.0)
+    table.update(20, Announcement(20, valid_s=15), 16.0)
+    assert table.expired == {10}
+    for node_id in range(100, 3000):
+        table.update(node_id, Announcement(node_id, valid_s=15), 17.0)
+    table.expire(40.0)
+    assert len(table.expired) < 2000  # it is bounded
 
 
 def test_a_node_cannot_announce_for_another() -> None:

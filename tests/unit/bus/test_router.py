@@ -37,7 +37,7 @@ def test_destinations_with_equal_hashes_are_distinguished_by_name() -> None:
     bench.router.remove(subscribers[0])
     bench.take([message("zero again", ALIKE[0]), message("one again", ALIKE[1])])
     assert [subscriber.texts for subscriber in subscribers] == [["zero"], ["one", "one again"]]
-    assert bench.router.destinations == {ALIKE[1]}
+    assert bench.router.targets.destinations == {ALIKE[1]}
 
 
 @pytest.mark.parametrize("kind", [Queue, TemporaryTopic])
@@ -170,7 +170,7 @@ def test_reading_continues_at_a_mark_after_a_gap() -> None:
     bench.take_bytes(rest + whole, (len(rest),), start=100_000)
     assert subscriber.texts == ["whole", "whole"]
     assert subscriber.gaps == [False, True]
-    assert bench.router.drops == {FrameDrop.CUT: 1}
+    assert bench.router.table.drops == {FrameDrop.CUT: 1}
 
 
 def test_missed_streams_are_a_gap() -> None:
@@ -213,9 +213,9 @@ def test_a_sender_that_returns_later_in_its_stream_continues_there() -> None:
 def test_only_unfinished_streams_are_missed_when_a_sender_goes() -> None:
     bench = Bench(Subscriber())
     bench.take([message("a")])
-    assert bench.router.has_stream(SENDER)
+    assert bench.router.table.has_stream(SENDER)
     bench.router.end(SENDER, STREAM)
-    assert not bench.router.has_stream(SENDER)
+    assert not bench.router.table.has_stream(SENDER)
     assert bench.router.forget(SENDER) is False
     assert bench.router.forget(OTHER) is False
 
@@ -294,7 +294,7 @@ def test_a_sender_has_few_streams_at_a_time() -> None:
     bench = Bench(Subscriber(), held_bytes_max=1 << 40)
     for stream in range(1000):
         bench.take_bytes(b"".join(message("x" * 1000))[:-1], (0,), SENDER, stream)
-    assert bench.router.drops[FrameDrop.CUT] == 996
+    assert bench.router.table.drops[FrameDrop.CUT] == 996
 
 
 def test_a_router_without_subscriptions_does_nothing_for_own_messages() -> None:

@@ -68,7 +68,7 @@ def test_subscriptions_come_and_go() -> None:
     bench.router.remove(pattern)
     bench.take([message("d", plain.destination)])
     assert (plain.texts, pattern.texts) == (["a", "b", "d"], ["b", "c"])
-    assert bench.router.destinations == {plain.destination}
+    assert bench.router.targets.destinations == {plain.destination}
 
 
 def test_a_process_gets_its_own_messages_by_pattern() -> None:

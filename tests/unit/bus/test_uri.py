@@ -103,6 +103,7 @@ def test_values_may_be_percent_encoded() -> None:
     ("query", "message"),
     [
         ("segment_byte=99", r"^segment_byte=99: unknown setting; did you mean segment_bytes\?$"),
+        ("client_id=desk", r"^client_id=desk: a setting of the client, .*as in ConnectionFactory\(client_id=\.\.\.\)$"),
         ("colour=red", r"^colour=red: unknown setting, expected one of .*rate.*segment_bytes"),
         ("rate=fast", "^rate=fast: expected bits per second, as in .*100mbit.*, or none$"),
         ("rate_bps=fast", "^rate_bps=fast: expected bits per second"),

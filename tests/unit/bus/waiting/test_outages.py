@@ -37,7 +37,8 @@ class Session:
     receivers: set[int] = field(default_factory=set)
     asked: list[frozenset[int]] = field(default_factory=list)
 
-    async def watermark(self, nodes: Iterable[int]) -> Outcome:
+    async def watermark(self, nodes: Iterable[int], *, timeout_s: float) -> Outcome:
+        assert timeout_s > 0
         self.asked.append(frozenset(nodes))
         await asyncio.sleep(ROUND_TRIP_S)
         asked, answering = frozenset(nodes), self.alive - self.full_receivers
@@ -48,7 +49,8 @@ class Session:
 class Lane:
     session: Session
     stream: None = None
-    confirmed_by: set[int] = field(default_factory=set)
+    given_bytes: int = 0
+    confirmed_upto: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -66,7 +68,8 @@ class Bus:
         names = PeerNames()
         names.note_host(DESK, "10.0.0.13")
         names.note_client(DESK, 1, "desk-7")
-        lanes: Any = Lanes([Lane(self.session)])
+        self.lane: Any = Lane(self.session)
+        lanes: Any = Lanes([self.lane])
         self.outages = Outages(self.stats, names)
         self.lanes = LaneConfirmation(lanes, lambda _: self.subscribers, ACK_TIMEOUT_S, self.outages)
 
@@ -93,7 +96,7 @@ class Sender:
         if not self.confirmation.is_running:
             self.confirmation.start()
         began = asyncio.get_running_loop().time()
-        error = await self.confirmation.settled()
+        error = await self.confirmation.outcome()
         return asyncio.get_running_loop().time() - began, error
 
 
@@ -131,6 +134,51 @@ async def test_only_the_first_wait_of_an_outage_takes_its_time() -> None:
         assert bus.session.asked[-1] == {OTHER}
     assert bus.stats.outages == 1
     assert sender.errors == []  # callers were told
+
+
+@run
+async def test_who_is_forgotten_while_asked_has_not_confirmed_and_who_says_goodbye_need_not() -> None:
+    for expired, told in ((frozenset({DESK}), {DESK}), (frozenset[int](), None)):
+        bus = Bus(DESK, OTHER)
+        sender = Sender(bus)
+        bus.session.alive.remove(DESK)
+        asking = asyncio.create_task(sender.outcome())
+        await soon(lambda bus=bus: bus.session.asked)
+        bus.subscribers = frozenset({OTHER})
+        bus.lanes.expired = expired
+        _, error = await asking
+        assert (error.unacknowledged_nodes if isinstance(error, UnconfirmedError) else error) == told
+
+
+@run
+async def test_an_outage_that_begins_in_a_round_that_a_close_cuts_short_is_told() -> None:
+    bus = Bus(DESK, OTHER)
+    sender = Sender(bus)
+    bus.session.alive.remove(DESK)
+    waiting = Lane(Session({DESK, OTHER}, full_receivers={DESK}))
+    lanes: Any = Lanes([bus.lane, waiting])
+    bus.lanes = LaneConfirmation(lanes, lambda _: bus.subscribers, ACK_TIMEOUT_S, bus.outages)
+    sender.send()
+    await soon(lambda: bus.outages.nodes)
+    assert sender.errors == []
+    await sender.confirmation.close()
+    first, _ = sender.errors
+    assert isinstance(first, UnconfirmedError)
+    assert first.unacknowledged_nodes == {DESK}
+
+
+@run
+async def test_who_died_before_the_latest_message_was_complete_has_not_confirmed_it() -> None:
+    bus = Bus(OTHER)
+    sender = Sender(bus)
+    sender.confirmation.accepted += 1
+    sender.confirmation.fail_latest({DESK})
+    sender.confirmation.start()
+    error = await sender.confirmation.outcome()
+    assert isinstance(error, UnconfirmedError)
+    assert error.unacknowledged_nodes == {DESK}
+    _, error = await sender.outcome()
+    assert error is None
 
 
 @run
@@ -210,6 +258,29 @@ async def test_one_that_leaves_ends_its_outage() -> None:
     sender.send()
     await soon(lambda: len(sender.errors) == 3)
     assert bus.stats.outages == 2
+
+
+@run
+async def test_one_that_is_gone_before_others_confirm_is_not_reported_again() -> None:
+    """A round that began while a subscriber was down goes on until another one, which died later, is found."""
+    bus = Bus(DESK, OTHER)
+    sender = Sender(bus)
+    bus.session.alive.remove(DESK)
+    sender.send()
+    await soon(lambda: sender.errors)
+    bus.session.alive.clear()
+    sender.send()
+    await asyncio.sleep(ACK_TIMEOUT_S / 2)
+    bus.subscribers = frozenset((OTHER,))
+    bus.lanes.tick()
+    await soon(lambda: bus.outages.nodes == {OTHER} and not sender.confirmation.pending)
+    texts = list(map(str, sender.errors))
+    assert len(texts) == 3
+    assert "'desk-7'" in texts[0]
+    assert "'desk-7'" in texts[1]
+    assert "it is gone" in texts[1]
+    assert "1 subscriber did not confirm" in texts[2]
+    assert "'desk-7'" not in texts[2]
 
 
 @run
@@ -293,3 +364,16 @@ def test_asked_sends_alone_report_nothing_to_the_listener() -> None:
     reports.note_round(frozenset((DESK,)), 3, False, 1.0, down=frozenset((DESK,)))
     reports.note_end(DESK, End.BACK)
     assert errors == []
+
+
+@run
+async def test_first_confirmations_are_told_once() -> None:
+    bus, told = Bus(DESK, OTHER), []
+    bus.lanes.on_confirmed = lambda _, nodes: told.append(nodes)
+    bus.session.alive.remove(OTHER)
+    await bus.confirmed()
+    await bus.confirmed()
+    assert told == [{DESK}]
+    bus.session.alive.add(OTHER)
+    await bus.lanes.confirm(bus.lane, {DESK, OTHER})
+    assert told == [{DESK}, {OTHER}]

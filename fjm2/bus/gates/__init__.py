@@ -1,0 +1,1 @@
+"""Gates: hooks that see every frame of a connection before the network does."""
