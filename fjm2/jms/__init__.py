@@ -52,12 +52,13 @@ from fjm2.messages.map_message import MapMessage
 from fjm2.messages.message import Message
 from fjm2.messages.object_codec import ObjectCodec, PickleCodec, SafeCodec
 from fjm2.messages.object_message import ObjectMessage
-from fjm2.messages.properties import Properties
+from fjm2.messages.properties import Properties, PropertyColumn
 from fjm2.messages.selector import Selector
 from fjm2.messages.stream_message import StreamMessage
 from fjm2.messages.text_message import TextMessage
 from fjm2.messages.types import Byte, Char, Double, Float, Int, Long, PropertyValue, Short
 
+from .batches.incoming import Batch, Batches
 from .connection import Connection, ExceptionListener
 from .consumer import JMSConsumer, MessageConsumer
 from .context import JMSContext
@@ -74,6 +75,8 @@ __all__ = [
     "DEFAULT_DELIVERY_MODE",
     "DEFAULT_PRIORITY",
     "DEFAULT_TIME_TO_LIVE",
+    "Batch",
+    "Batches",
     "BusError",
     "BusStatistics",
     "Byte",
@@ -130,6 +133,7 @@ __all__ = [
     "ProducerStatistics",
     "ProgressListener",
     "Properties",
+    "PropertyColumn",
     "PropertyValue",
     "Queue",
     "QueueRequestor",

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias
 
 from fjm2.base.done import DONE
+from fjm2.base.functions import check_callback
 from fjm2.base.readings import Counted
 from fjm2.bus.closing import close_timeout_after
 from fjm2.bus.errors import UnconfirmedError
@@ -22,10 +23,10 @@ from .settings import ClientSettings, SessionMode
 
 if TYPE_CHECKING:
     from fjm2.bus.config import BusConfig
-    from fjm2.bus.publication import Gate
+    from fjm2.bus.gates.gated_publication import Gate
     from fjm2.bus.reports import BusReport
 
-ExceptionListener: TypeAlias = Callable[[Exception], Any]
+ExceptionListener: TypeAlias = Callable[[JMSError], Any]
 """A function that is called with each problem that no call can raise. In `fjm2.jms` it may be a coroutine function."""
 
 _claimed: dict[tuple[str, int, str], asyncio.AbstractEventLoop] = {}
@@ -40,7 +41,9 @@ def mode_of(mode: int, transacted: bool) -> SessionMode:
     try:
         return SessionMode(mode)
     except ValueError:
-        raise JMSError(f"mode={mode!r}: expected one of {', '.join(one.name for one in SessionMode)}") from None
+        raise JMSError(
+            f"mode={mode!r}: expected one of {', '.join(f'SessionMode.{one.name}' for one in SessionMode)}"
+        ) from None
 
 
 class ConnectionState(Enum):
@@ -178,7 +181,7 @@ class ConnectionCore:
         """Wait until all persistent messages are confirmed. The last connection of a bus leaves that to the bus."""
         try:
             async with endpoint.closing():
-                await endpoint.confirmation.settled()
+                await asyncio.shield(endpoint.confirmation.outcome())
         except TimeoutError:
             endpoint.report(UnconfirmedError("not all subscribers confirmed persistent messages before the close"))
 
@@ -190,7 +193,7 @@ class ConnectionCore:
     def _handle_report(self, report: "BusReport") -> None:
         self.report(report.error())
 
-    def report(self, error: Exception) -> None:
+    def report(self, error: JMSError) -> None:
         """Pass an error to the exception listener, or to the log if there is no listener."""
         if self.endpoint is not None:
             self.endpoint.report(error)
@@ -286,9 +289,9 @@ class Connection:
         """Close all sessions. Wait for listeners and receives to return, and for everything sent to arrive.
 
         Transactions are rolled back, and nothing is acknowledged. The close waits for listeners in any case, and for
-        everything else while there is progress. It gives up after `close_timeout_s` seconds without progress, or after
-        `timeout` seconds in all, and reports what is not confirmed by then. Cancelling the close ends the wait. Calling
-        it twice does no harm.
+        everything else while there is progress. It gives up after `close_timeout_s` seconds without progress (longer if
+        round trips are long), or after `timeout` seconds in all, and reports what is not confirmed by then. Cancelling
+        the close ends the wait. Calling it twice does no harm.
         """
         await self._core.close(timeout)
 
@@ -349,7 +352,9 @@ class Connection:
 
     @exception_listener.setter
     def exception_listener(self, listener: ExceptionListener | None) -> None:
-        self._core.check_open().exception_listener = listener
+        endpoint = self._core.check_open()
+        check_callback("exception_listener", listener)
+        endpoint.exception_listener = listener
 
     def create_connection_consumer(self, *_: object, **__: object) -> NoReturn:
         """Raise NotImplementedError, because connection consumers are a facility of application servers."""

@@ -6,20 +6,28 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, get_origin, overload
 
+from fjm2.base.functions import check_callback, check_progress_listener
 from fjm2.base.quantities import counted, shortened
 from fjm2.bus.inbox import Inbox, MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
-from fjm2.messages.destination import Destination
-from fjm2.messages.errors import MessageFormatError
+from fjm2.messages.destination import Destination, Topic, TopicPattern, has_wildcards
+from fjm2.messages.errors import JMSError, MessageFormatError
 from fjm2.messages.files.file_message import ProgressListener
 from fjm2.messages.message import Message
 
+from .batches.incoming import MESSAGES_MAX, Batches
 from .dispatcher import Dispatcher
+from .listener_task import ThreadListener
 
 _T = TypeVar("_T")
 _SELECTOR_CHARACTERS_MAX = 60
 """Length to which `repr` cuts a selector."""
 _M = TypeVar("_M", bound=Message)
+
+
+def topic_or_pattern(name: str) -> Topic | TopicPattern:
+    """Return the topic of a name or, if the name has wildcards, the pattern."""
+    return TopicPattern(name) if has_wildcards(name) else Topic(name)
 
 
 def content_of(message: Message, kind: type[_T]) -> _T:
@@ -37,10 +45,35 @@ def content_of(message: Message, kind: type[_T]) -> _T:
     return cast(_T, body)
 
 
+def timeout_of(value: object) -> float:
+    """Return a timeout that was given in place of a class. Raise TypeError if it is something else."""
+    if isinstance(value, int | float):
+        return value
+    shown = value.__name__ if isinstance(value, type) else repr(value)
+    raise TypeError(
+        f"receive({shown}): expected a class of messages, such as TextMessage, or a timeout in seconds; to get bodies, "
+        "use receive_body(str) of a context's consumer"
+    )
+
+
+def body_of(message: Message, kind: type[_T]) -> _T:
+    """Return the body of a message. Raise MessageFormatError if it has none, or one of another type."""
+    body = message.get_body(kind)
+    if body is None:
+        raise MessageFormatError(f"{message!r} has no body")
+    return body
+
+
 def typed_listener(
-    kind: type[_T], listener: Callable[[_T], Any], report: Callable[[Exception], None]
+    kind: type[_T], listener: Callable[[_T], Any], report: Callable[[JMSError], None]
 ) -> Callable[[Message], Any]:
     """Return a message listener that passes on what `content_of` returns, and reports messages of other kinds."""
+
+    if not isinstance(get_origin(kind) or kind, type):
+        raise TypeError(f"type={kind!r}: expected a class of messages, such as TextMessage, or of bodies, such as str")
+    if listener is None:
+        raise TypeError("listener=None: expected a function; message_listener = None ends listening")
+    check_callback("listener", listener)
 
     @wraps(listener)
     def listen(message: Message) -> Any:
@@ -94,6 +127,8 @@ class MessageConsumer:
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
         self._dispatcher.check_open()
+        if not isinstance(listener, ThreadListener):
+            check_callback("message_listener", listener)
         self._dispatcher.listen(self._inbox, listener)
 
     @property
@@ -103,6 +138,7 @@ class MessageConsumer:
 
     @on_progress.setter
     def on_progress(self, listener: ProgressListener | None) -> None:
+        check_progress_listener(listener)
         self._inbox.on_progress = listener
 
     def statistics(self) -> ConsumerStatistics:
@@ -145,8 +181,8 @@ class MessageConsumer:
         DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again. Consumers of one session may receive at the
         same time, each in its own task.
         """
-        if type is not None and not isinstance(type, builtins.type):
-            type, timeout = None, type  # noqa: A001 - receive(5)
+        if type is not None and not (isinstance(type, builtins.type) and issubclass(type, Message)):
+            type, timeout = None, timeout_of(type)  # noqa: A001 - receive(5)
         delivery = await self._dispatcher.receive(self._inbox, timeout)
         if delivery is None:
             return None
@@ -182,6 +218,16 @@ class MessageConsumer:
         self._dispatcher.deliveries.consume_in_loop(delivery)
         return message
 
+    def batches(self, max_messages: int = MESSAGES_MAX, max_wait: float = 0.0) -> Batches:
+        """Return the messages in batches, for `async for batch in consumer.batches()`.
+
+        A batch has at most `max_messages` messages. The loop waits for the first, and then up to `max_wait` seconds for
+        more; with 0, a batch has the messages that wait. In AUTO_ACKNOWLEDGE and DUPS_OK_ACKNOWLEDGE mode, a batch is
+        acknowledged when the loop asks for the next one.
+        """
+        self._dispatcher.check_open()
+        return Batches(self._dispatcher, self._inbox, max_messages, max_wait)
+
     async def close(self) -> None:
         """End the subscription. A waiting receive returns None. The consumer's own listener may call this."""
         if not self._inbox.is_closed:
@@ -195,6 +241,11 @@ class MessageConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def parts_of(consumer: MessageConsumer) -> tuple[Dispatcher, Inbox]:
+    """Return what a blocking consumer receives by, without a task for each message."""
+    return consumer._dispatcher, consumer._inbox
 
 
 class JMSConsumer(MessageConsumer):
@@ -211,9 +262,7 @@ class JMSConsumer(MessageConsumer):
             return None
         message = self._dispatcher.opener.open(delivery)
         try:
-            body = message.get_body(type)
-            if body is None:
-                raise MessageFormatError(f"{message!r} has no body")
+            body = body_of(message, type)
         except MessageFormatError:
             self._dispatcher.deliveries.refuse(delivery)
             raise

@@ -1,5 +1,6 @@
 """The simplified API: a context is a session and its connection in one."""
 
+import asyncio
 from collections.abc import Awaitable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -18,7 +19,7 @@ from fjm2.messages.object_codec import ObjectCodec
 from .connection import Connection, ConnectionCore, ExceptionListener, mode_of
 from .connection import core_of as connection_core_of
 from .consumer import JMSConsumer
-from .jms_producer import JMSProducer, named
+from .jms_producer import JMSProducer, send_alone
 from .metadata import ConnectionMetaData
 from .producer import MessageOptions
 from .requestor import REQUEST_TIMEOUT_S, Replies, reply_options
@@ -26,6 +27,9 @@ from .session import Session, SessionCore
 from .session import core_of as session_core_of
 from .settings import SessionMode
 
+_NAMED_AFTER_S = 0.1
+"""Time after which a request without a reply notes whom it asked: quick requests do not pay for it, and hardly anybody
+leaves before."""
 CLOSED_TEXT = "the context is closed: use it inside its `async with` block, or create another one"
 
 
@@ -98,17 +102,22 @@ class JMSContext(MessageFactory):
         core = session_core_of(self._session)
         core.check_may_close()
         self._is_closing = True
+        is_last = self._shared.users == 1
+        if is_last:
+            core.endpoint.begin_closing(timeout)
         try:
-            if self._shared.users == 1:
-                core.endpoint.begin_closing(timeout)
             await self._session.close()
-        finally:
+            if self._replies is not None:
+                await self._replies.close()
+        except asyncio.CancelledError:
+            if is_last:
+                core.endpoint.begin_closing().expire()
+            raise
+        finally:  # leave the connection even if cancelled, for example because a listener hangs
             self._is_closed = True
-        if self._replies is not None:
-            await self._replies.close()
-        self._shared.users -= 1
-        if not self._shared.users:
-            await self._shared.connection.close()
+            self._shared.users -= 1
+            if not self._shared.users:
+                await self._shared.connection.close()
 
     async def __aenter__(self) -> Self:
         return await self._open()
@@ -289,7 +298,7 @@ class JMSContext(MessageFactory):
         `options` are the items of `MessageOptions`. Nothing is kept for the next message, so that any number of tasks
         may share the context.
         """
-        return _sent((self._sender or self._new_sender()).send(dest, body, reply_to=reply_to, **options))
+        return send_alone(self._sender or self._new_sender(), dest, body, reply_to, options)
 
     def _new_sender(self) -> JMSProducer:
         self._sender = self.create_producer()
@@ -315,9 +324,22 @@ class JMSContext(MessageFactory):
         A reply carries the request's message id or correlation id as its correlation id. Raise NoReplyError after
         `timeout` seconds; with None, wait for ever.
         """
-        replies = await self._requests().request(dest, body, timeout, 1, options)
+        requests = self._requests()
+        membership = connection_core_of(self._connection).check_open().bus.membership
+        earlier: list[str] | None = None
+        loop = asyncio.get_running_loop()
+
+        def note() -> None:
+            nonlocal earlier
+            earlier = membership.subscriber_names(dest)
+
+        noting = loop.call_later(_NAMED_AFTER_S, note)
+        try:
+            replies = await requests.request(dest, body, timeout, 1, options)
+        finally:
+            noting.cancel()
         if not replies:
-            asked = connection_core_of(self._connection).check_open().bus.membership.name_subscribers(dest)
+            asked = membership.describe_asked(dest, earlier)
             raise NoReplyError(f"no reply from {dest} within {timeout:g} s: {asked}")
         return replies[0]
 
@@ -345,11 +367,6 @@ class JMSContext(MessageFactory):
         if self._auto_start:
             self.start()
         return self._replies
-
-
-@named("JMSContext.send")
-async def _sent(sending: Coroutine[Any, Any, object]) -> None:
-    await sending
 
 
 def shared_connection_of(context: JMSContext) -> SharedConnection:

@@ -1,12 +1,13 @@
 """Deliveries of messages from inboxes to the application: opened, tracked until acknowledged, perhaps repeated."""
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from time import time
-from typing import cast
+from typing import TypeAlias, cast
 
 from fjm2.bus.inbox import Delivery, Inbox, Received, is_expired
 from fjm2.bus.losses.kinds import Gap, Loss
+from fjm2.bus.routing.targets import ReceivedRun
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.header import EXPIRATION, KIND, Kind
 from fjm2.messages.message import Message, open_message, put_property
@@ -19,6 +20,46 @@ GAP = "JMS_FJM2_Gap"
 GAP_REASON = "JMS_FJM2_GapReason"
 
 _OBJECT = int(Kind.OBJECT)
+
+
+class RunDelivery:
+    """The first delivery of messages that were received together."""
+
+    __slots__ = ("inbox", "run", "serial")
+
+    def __init__(self, run: ReceivedRun, inbox: Inbox, serial: int) -> None:
+        self.run = run
+        self.inbox = inbox
+        self.serial = serial
+        """Position of the first message in the order of the session's first deliveries."""
+
+    def __len__(self) -> int:
+        return len(self.run)
+
+    def deliveries(self) -> Iterator[Delivery]:
+        """Return the deliveries one by one."""
+        for place, received in enumerate(self.run.messages()):
+            yield Delivery(received, self.inbox, 1, self.serial + place, None)
+
+
+BatchItem: TypeAlias = Delivery | RunDelivery
+"""A part of a batch: one message, or several that were received together."""
+
+
+def deliveries_of(items: Iterable[BatchItem]) -> list[Delivery]:
+    """Return the deliveries of a batch one by one."""
+    found: list[Delivery] = []
+    for item in items:
+        if isinstance(item, RunDelivery):
+            found += item.deliveries()
+        else:
+            found.append(item)
+    return found
+
+
+def messages_in(items: Iterable[BatchItem]) -> int:
+    """Return the number of messages of a batch."""
+    return sum(len(item) if isinstance(item, RunDelivery) else 1 for item in items)
 
 
 class Opener:
@@ -45,6 +86,25 @@ class Opener:
                 return self.deliver_first(received, inbox, inbox.gap_before(received))
             inbox.lose(received, Loss.EXPIRED)
         return None
+
+    def take_many(self, inbox: Inbox, messages_max: int) -> list[BatchItem]:
+        """Take the next messages of an inbox, as many as wait, and at most `messages_max`. See `take`."""
+        items: list[BatchItem] = []
+        if inbox.again:
+            inbox.split_runs()
+        while messages_max > 0:
+            run = inbox.pop_run(messages_max)
+            if run is not None:
+                items.append(RunDelivery(run, inbox, self._serial + 1))
+                self._serial += len(run)
+                messages_max -= len(run)
+                continue
+            delivery = self.take(inbox)
+            if delivery is None:
+                break
+            items.append(delivery)
+            messages_max -= 1
+        return items
 
     def deliver_first(self, received: Received, inbox: Inbox, gap: Gap | None = None) -> Delivery:
         """Return the first delivery of a message that was popped from an inbox."""
@@ -87,20 +147,23 @@ class Deliveries:
         self._unacknowledged: list[Delivery] = []
         self._looped: dict[Inbox, Delivery] = {}
         """Message that each consumer's loop is working on, by inbox. Empty if the session tracks messages."""
+        self._batches: dict[Inbox, list[BatchItem]] = {}
+        """Batch that each consumer's loop is working on, by inbox. Empty if the session tracks messages."""
 
     def __len__(self) -> int:
-        return len(self._unacknowledged) + len(self._looped)
+        return len(self._unacknowledged) + len(self._looped) + sum(map(messages_in, self._batches.values()))
 
     def track(self, deliveries: Iterable[Delivery]) -> None:
         """Keep messages until they are acknowledged."""
         self._unacknowledged += deliveries
 
     def consume(self, delivery: Delivery) -> None:
-        """Note that the client got a message. Unless messages are tracked, this acknowledges the message."""
+        """Note that the client got a message. Unless messages are tracked, this acknowledges the message, and the one
+        that a loop of the same consumer is working on."""
         if self.is_tracking:
             self._unacknowledged.append(delivery)
         else:
-            self._looped.pop(delivery.inbox, None)
+            self.acknowledge_looped(delivery.inbox)
             delivery.inbox.release(delivery.received)
 
     def consume_in_loop(self, delivery: Delivery) -> None:
@@ -113,9 +176,39 @@ class Deliveries:
 
     def acknowledge_looped(self, inbox: Inbox) -> None:
         """Acknowledge the message that a consumer's loop was working on."""
-        delivery = self._looped.pop(inbox, None)
+        delivery = self.take_looped(inbox)
         if delivery is not None:
             inbox.release(delivery.received)
+
+    def take_looped(self, inbox: Inbox) -> Delivery | None:
+        """Return the message that a consumer's loop was working on, and stop tracking it; None if there is none."""
+        return self._looped.pop(inbox, None)
+
+    def consume_batch(self, inbox: Inbox, items: list[BatchItem]) -> None:
+        """Note that a loop got a batch. It is acknowledged when the loop asks for the next, and can be recovered
+        before."""
+        if self.is_tracking:
+            self._unacknowledged += deliveries_of(items)
+        else:
+            self._batches[inbox] = items
+
+    def acknowledge_batch(self, inbox: Inbox) -> None:
+        """Acknowledge the batch that a consumer's loop was working on."""
+        for item in self._batches.pop(inbox, ()):
+            if isinstance(item, RunDelivery):
+                inbox.release_run(item.run)
+            else:
+                inbox.release(item.received)
+
+    def end_batches(self, inbox: Inbox) -> None:
+        """Go on without batches: a program that receives in another way is done with the last one."""
+        self.acknowledge_batch(inbox)
+        inbox.end_runs()
+
+    def give_back_batch(self, items: list[BatchItem]) -> None:
+        """Put messages back that were not handed to the client after all. See `give_back`."""
+        for delivery in reversed(deliveries_of(items)):
+            self.give_back(delivery)
 
     def refuse(self, delivery: Delivery) -> None:
         """Note that the client could not use a message. Unless messages are tracked, the next receive gets it again."""
@@ -165,9 +258,11 @@ class Deliveries:
 
     def recover(self) -> set[Inbox]:
         """Put back all messages that are not acknowledged, in order. Return the inboxes concerned."""
-        unacknowledged = [*self._looped.values(), *self._unacknowledged]
+        batches = [delivery for items in self._batches.values() for delivery in deliveries_of(items)]
+        unacknowledged = [*self._looped.values(), *batches, *self._unacknowledged]
         self._unacknowledged = []
         self._looped.clear()
+        self._batches.clear()
         for delivery in reversed(unacknowledged):
             if delivery.inbox.is_closed:
                 delivery.count += 1
@@ -182,5 +277,6 @@ class Deliveries:
         mine = [delivery for delivery in self._unacknowledged if delivery.inbox is inbox]
         if inbox in self._looped:
             mine.append(self._looped.pop(inbox))
+        mine += deliveries_of(self._batches.pop(inbox, ()))
         self._unacknowledged = [delivery for delivery in self._unacknowledged if delivery.inbox is not inbox]
         return mine

@@ -1,6 +1,7 @@
 """A session's receiving half: calls of `receive`, listeners, acknowledgement and redelivery."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from functools import partial
@@ -8,11 +9,12 @@ from typing import Any, Final
 
 from fjm2.base.done import DONE
 from fjm2.bus.inbox import Delivery, Inbox
-from fjm2.messages.errors import IllegalStateError
+from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.object_codec import ObjectCodec
 
-from .deliveries import Deliveries, Opener
+from .deliveries import BatchItem, Deliveries, Opener, messages_in
 from .listener_task import ListenerTask
+from .runs import Run
 from .settings import SessionMode
 
 _ANOTHER: Final = "use another session, from connection.create_session() or context.create_context()"
@@ -41,7 +43,7 @@ class Dispatcher:
     time."""
 
     def __init__(
-        self, mode: SessionMode, codec: ObjectCodec, redeliveries_max: int, report: Callable[[Exception], None]
+        self, mode: SessionMode, codec: ObjectCodec, redeliveries_max: int, report: Callable[[JMSError], None]
     ) -> None:
         self.mode = mode
         self.report: Final = report
@@ -58,6 +60,8 @@ class Dispatcher:
         self.has_threads = False
         """True if threads use the session. JMS then allows only one receive at a time."""
         self._state = DispatcherState.OPEN
+        self._runs: dict[Inbox, Run] = {}
+        """Runs of the consumers that threads use."""
         self._receiving: dict[Inbox, asyncio.Event] = {}
         """Inboxes that a receive waits at, and the event that wakes it."""
 
@@ -78,9 +82,11 @@ class Dispatcher:
         """Stop delivering messages, without waiting for the running listener."""
         self.listeners.is_started = False
         self.listeners.interrupt()
+        self.take_back_runs()
 
     def begin_closing(self) -> None:
         """Deliver nothing more, and make no sender wait. Waiting receives return None."""
+        self.take_back_runs()
         for inbox in list(self.inboxes):
             inbox.close()
 
@@ -113,15 +119,20 @@ class Dispatcher:
         inbox.close()
         self.listeners.interrupt()
         del self.inboxes[inbox]
+        run = self._runs.pop(inbox, None)
+        if run is not None:
+            run.take_back()
         self._ready.remove(inbox)
         self._wake(inbox)
         while (self.listeners.running is inbox and not self.listeners.is_current()) or inbox in self._receiving:
             await self._next_change()
+        if not inbox.is_shared:
+            self.deliveries.acknowledge_batch(inbox)
 
     def check_open(self) -> None:
         """Raise IllegalStateError if the session is closed."""
         if self._state is DispatcherState.CLOSED:
-            raise IllegalStateError("the session is closed: create another one")
+            raise IllegalStateError("the session, or its context, is closed: create another one")
 
     def check_not_in_listener(self, call: str) -> None:
         """Raise IllegalStateError if called in a listener of this session, because `call` would wait for its own
@@ -164,14 +175,90 @@ class Dispatcher:
             raise IllegalStateError(
                 f"a receive is waiting on this session, which cannot have a listener as well: {_ANOTHER}"
             )
+        self.take_back_runs()
+        self.deliveries.end_batches(inbox)
         self.listeners.interrupt()
         self.listeners.listen(inbox, listener)
+
+    def add_run(self, inbox: Inbox, tell: Callable[[Callable[[], object]], object]) -> Run:
+        """Return the run by which the thread of a consumer receives. `tell` calls a function soon in the loop."""
+        run = self._runs[inbox] = Run(inbox, self.deliveries, tell)
+        return run
+
+    def take_back_runs(self) -> None:
+        """Take back what threads have not taken, before something that concerns all messages that wait."""
+        for run in self._runs.values():
+            run.take_back()
+
+    async def receive_run(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
+        """Return the next message like `receive`, and hand over those that wait behind it."""
+        run = self._runs.get(inbox)
+        if run is not None:
+            run.take_back()
+        delivery = await self.receive(inbox, timeout_s)
+        if delivery is not None and run is not None and not inbox.is_shared:
+            run.fill(self.opener)
+        return delivery
 
     async def receive(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
         """Return the next message, or None after `timeout_s`, or if the consumer is closed meanwhile.
 
         The caller lets `opener` open the delivery, and tells `deliveries` what becomes of it.
         """
+        self._check_may_receive(inbox, "receive")
+        if inbox.takes_runs:
+            self.deliveries.end_batches(inbox)
+        delivery = self.opener.take(inbox) if self.listeners.is_started else None
+        if delivery is not None:
+            return delivery
+        if timeout_s is not None:
+            if not isinstance(timeout_s, int | float):
+                raise TypeError(f"timeout={timeout_s!r}: expected seconds, or None to wait for ever")
+            if timeout_s <= 0:
+                return None
+        return await self._wait(inbox, timeout_s)
+
+    async def receive_batch(self, inbox: Inbox, messages_max: int, wait_s: float) -> list[BatchItem]:
+        """Return the next messages; none if the consumer is closed meanwhile. Wait for the first, and then for others,
+        for up to `wait_s`, while there is room for them."""
+        self._check_may_receive(inbox, "batches")
+        run = self._runs.get(inbox)
+        if run is not None:
+            run.take_back()
+        inbox.begin_runs()
+
+        def take(count_max: int) -> list[BatchItem]:
+            if not self.listeners.is_started or inbox.is_closed:
+                return []
+            return self.opener.take_many(inbox, count_max)
+
+        items = take(messages_max)
+        if items and (wait_s <= 0 or messages_in(items) >= messages_max):
+            return items
+        arrived = self._receiving[inbox] = asyncio.Event()
+        inbox.wake = arrived.set
+        try:
+            while not items and not inbox.is_closed:
+                arrived.clear()
+                await arrived.wait()
+                items = take(messages_max)
+            if wait_s > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        while messages_in(items) < messages_max and not (inbox.is_closed or inbox.has_little_room):
+                            arrived.clear()
+                            await arrived.wait()
+                            items += take(messages_max - messages_in(items))
+        except BaseException:
+            self.deliveries.give_back_batch(items)
+            raise
+        finally:
+            inbox.wake = None
+            del self._receiving[inbox]
+            self._changed.set()
+        return items
+
+    def _check_may_receive(self, inbox: Inbox, call: str) -> None:
         self.check_open()
         if inbox.is_closed:
             raise IllegalStateError("the consumer is closed: create another one")
@@ -183,11 +270,7 @@ class Dispatcher:
         if self._receiving and self.has_threads:
             raise IllegalStateError(f"another receive is waiting on this session, which can have only one: {_ANOTHER}")
         if self._ready.has_listener:
-            raise IllegalStateError(f"receive: the session has a message listener: {_ANOTHER}")
-        delivery = self.opener.take(inbox) if self.listeners.is_started else None
-        if delivery is not None or (timeout_s is not None and timeout_s <= 0):
-            return delivery
-        return await self._wait(inbox, timeout_s)
+            raise IllegalStateError(f"{call}: the session has a message listener: {_ANOTHER}")
 
     async def _wait(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
         arrived = self._receiving[inbox] = asyncio.Event()
@@ -231,6 +314,7 @@ class Dispatcher:
 
     def recover(self) -> None:
         """Redeliver messages, beginning with the first one that is not acknowledged."""
+        self.take_back_runs()
         self.listeners.interrupt(recovers_current=True)
         for inbox in self.deliveries.recover():
             self._wake(inbox)

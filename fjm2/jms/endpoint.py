@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from fjm2.bus.callbacks import Callbacks
 from fjm2.bus.closing import CloseDeadline
 from fjm2.bus.confirmation import Confirmation
+from fjm2.bus.gates.gated_publication import Gate, GatedPublication
 from fjm2.bus.problems import log_problem
-from fjm2.bus.publication import Gate, GatedPublication, Outbox, Publication
+from fjm2.bus.publication import Outbox, Publication
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.bus.subscriptions import Subscriptions
 from fjm2.messages.destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination, TopicPattern, not_sendable
-from fjm2.messages.errors import IllegalStateError
+from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.frame import FrameWriter
 
 from .metadata import refuse
@@ -40,7 +41,7 @@ class Endpoint:
         self.telemetry: Telemetry | None = None
         self.writer = self._new_writer(settings)
         self.client_id = settings.client_id
-        self.exception_listener: Callable[[Exception], Any] | None = None
+        self.exception_listener: Callable[[JMSError], Any] | None = None
         self.callbacks = Callbacks(self)
         """Calls of the exception listener."""
         self.confirmation = confirmation = Confirmation(bus, self.report)
@@ -98,7 +99,7 @@ class Endpoint:
         if destination.kind_flags & TEMPORARY_FLAG:
             self.temporaries.check_alive(destination)
 
-    def report(self, error: Exception) -> None:
+    def report(self, error: JMSError) -> None:
         """Pass an error to the exception listener, or to the log if there is no listener."""
         if self.exception_listener is None:
             log_problem(error)
@@ -140,14 +141,14 @@ class Endpoint:
     def begin_closing(self, timeout_s: float | None = None) -> CloseDeadline:
         """Return the deadline of the connection's close. The first call sets it."""
         if self._deadline is None:
-            self._deadline = CloseDeadline(self.bus, self.settings.close_timeout_s, timeout_s)
+            self._deadline = self.bus.close_deadline(self.settings.close_timeout_s, timeout_s)
         return self._deadline
 
     def closing(self) -> AbstractAsyncContextManager[None]:
         """Return a context manager that raises TimeoutError when the close of the connection, or of a session, has to
         give up."""
         if self._deadline is None:
-            return CloseDeadline(self.bus, self.settings.close_timeout_s).wait()
+            return self.bus.close_deadline(self.settings.close_timeout_s).wait()
         return self._deadline.wait(_SESSIONS_SHARE)
 
     async def ready(self) -> None:

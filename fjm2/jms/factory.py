@@ -34,19 +34,24 @@ class ConnectionFactory:
         """Check the settings, and raise ConfigError if one is wrong. Nothing is opened yet."""
         # Importing these loads the NORM engine. Programs that only handle messages need not wait for it.
         from fjm2.bus.bus import BUS_DEFAULTS
-        from fjm2.bus.config import BusConfig
+        from fjm2.bus.config import CLIENT_SETTINGS, URI_SETTINGS, BusConfig, check_is_group, unknown_setting
 
         if "overrides" in options:
             refuse("overrides by an administrator")
         client = {name: options.pop(name) for name in _CLIENT & options.keys()}
         consumer = {name: options.pop(name) for name in _CONSUMER & options.keys()}
+        for name in [name for name in options if name not in URI_SETTINGS]:
+            raise unknown_setting(f"{name}={options[name]!r}", name, URI_SETTINGS | CLIENT_SETTINGS)
         text = os.environ.get(ENVIRONMENT, DEFAULT_URI) if uri is None else uri
+        if not isinstance(text, str):
+            raise ConfigError(f"uri={uri!r}: expected a text, as in 'fjm2://?interface=eth0'")
         try:
             self._config = BusConfig.from_uri(with_options(text, options), BUS_DEFAULTS)
         except ConfigError as error:
             if uri is None and ENVIRONMENT in os.environ and not options:
                 raise ConfigError(f"{error} (in {ENVIRONMENT} of the environment)") from None
             raise
+        check_is_group(self._config)
         self._settings = ClientSettings(consumer=settings_with(ConsumerSettings(), **consumer), **client)
 
     @property

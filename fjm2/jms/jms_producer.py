@@ -1,25 +1,28 @@
 """The producer of a context: options, headers and properties in a call chain, and bodies of any kind."""
 
 import os
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final, Self, TypeVar
 
-from fjm2.bus.completions import CompletionListener
-from fjm2.bus.publication import Outbox, Post
+from fjm2.bus.completions import CompletionListener, check_listener
+from fjm2.bus.publication import BatchPost, Outbox, Post
 from fjm2.messages.bytes_message import BytesMessage
 from fjm2.messages.delivery import DeliveryMode
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.files.file_message import FileMessage
 from fjm2.messages.foreign import MessageProtocol, adopt, stamp_foreign
-from fjm2.messages.map_message import MapMessage
-from fjm2.messages.message import Message, put_property
+from fjm2.messages.header import Kind
+from fjm2.messages.map_message import MapMessage, encode_items
+from fjm2.messages.message import PLAIN_CLASSES, Message, put_property
 from fjm2.messages.object_codec import ObjectCodec
 from fjm2.messages.object_message import ObjectMessage
+from fjm2.messages.properties import PropertyColumn, checked_property, encode_given
 from fjm2.messages.text_message import TextMessage
-from fjm2.messages.types import PropertyValue
+from fjm2.messages.types import PropertyValue, encode_text
 
-from .producer import SendOptions, check_delivery_delay, check_delivery_mode, check_destination
+from .batches.outgoing import frame_batch, messages_in, posts_of
+from .producer import MessageOptions, SendOptions, check_delivery_delay, check_delivery_mode, check_destination
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -45,21 +48,29 @@ def is_foreign(body: object) -> bool:
     return type(body) not in _NEVER_FOREIGN and not isinstance(body, Message) and isinstance(body, MessageProtocol)
 
 
+_MAKERS: dict[type, Callable[[Any], Message]] = {
+    str: TextMessage,
+    bytes: BytesMessage,
+    type(None): lambda _: Message(),
+}
+"""Functions that return the message to send, for the most frequent types. To compare a body with one class after the
+other takes longer."""
+
+
 def message_of(body: object, codec: ObjectCodec) -> Message:
     """Return the message to send: `body` if it is a message, a copy of a foreign message, or a new message of the kind
     that fits."""
+    make = _MAKERS.get(type(body))
+    if make is not None:
+        return make(body)
     if isinstance(body, Message):
         return body
     if isinstance(body, str):
         return TextMessage(body)
-    if body is None:
-        return Message()
     if is_foreign(body):
         return adopt(body, codec)
     if isinstance(body, bytes | bytearray | memoryview):
-        made = BytesMessage()
-        made.write_bytes(body)
-        return made
+        return BytesMessage(body)
     if isinstance(body, Mapping):
         return _mapping_message(body, codec)
     if isinstance(body, os.PathLike):
@@ -67,24 +78,38 @@ def message_of(body: object, codec: ObjectCodec) -> Message:
     return ObjectMessage(body, codec)
 
 
+_type_of = type  # `type` is an option of a send
+_ENCODERS: Final[dict[type, tuple[int, Callable[[Any], bytes | None]]]] = {
+    bytes: (int(Kind.BYTES), lambda body: body),
+    bytearray: (int(Kind.BYTES), bytes),
+    str: (int(Kind.TEXT), encode_text),
+    dict: (int(Kind.MAP), encode_items),
+    type(None): (int(Kind.MESSAGE), lambda _: b""),
+}
+"""Kinds of the messages that bodies are sent as, and functions that encode the bodies, for the most frequent types. To
+make a message first takes as long as the rest of a send. A function returns None if a message must be made."""
+
+
 def _mapping_message(body: Mapping[Any, Any], codec: ObjectCodec) -> Message:
     """Return a map message or, for keys or values that it cannot have, an object message with a dict."""
-    items = MapMessage()
     try:
-        for name, value in body.items():
-            items.set_object(name, value)
+        return MapMessage(body)
     except (MessageFormatError, ValueError):
         return ObjectMessage(body if type(body) is dict else dict(body), codec)
-    return items
+
+
+def _items_of(properties: Mapping[str, PropertyValue]) -> Iterable[tuple[str, PropertyValue]]:
+    try:
+        return properties.items()
+    except AttributeError:
+        raise MessageFormatError(f"properties={properties!r:.60}: expected a dict of names and values") from None
 
 
 def _put_properties(message: Message, properties: Mapping[str, PropertyValue]) -> None:
     """Check properties and set them on a message. This includes received messages, whose own properties are
     read-only."""
-    checked = Message()
-    for name, value in properties.items():
-        checked.set_object_property(name, value)
-        put_property(message, name, checked.get_object_property(name))
+    for name, value in _items_of(properties):
+        put_property(message, name, checked_property(name, value))
 
 
 class MessageDefaults(SendOptions):
@@ -96,10 +121,10 @@ class MessageDefaults(SendOptions):
         self._is_correlation_text = True
         """False if the correlation id was set as bytes."""
         self._has_defaults = False
-        """False as long as nothing was ever set: most producers never have anything to apply."""
+        """False as long as no header or property was ever set: most producers never have any to apply."""
 
-    def _note_setter(self) -> None:
-        super()._note_setter()
+    def _note_default(self) -> None:
+        self._note_setter()
         self._has_defaults = True
 
     def _apply_defaults(self, message: Message) -> None:
@@ -124,7 +149,7 @@ class MessageDefaults(SendOptions):
 
     @correlation_id.setter
     def correlation_id(self, value: str | None) -> None:
-        self._note_setter()
+        self._note_default()
         self._template.correlation_id = value
         self._is_correlation_text = True
 
@@ -140,7 +165,7 @@ class MessageDefaults(SendOptions):
 
     @correlation_id_bytes.setter
     def correlation_id_bytes(self, value: bytes | None) -> None:
-        self._note_setter()
+        self._note_default()
         self._template.correlation_id_bytes = value
         self._is_correlation_text = False
 
@@ -156,7 +181,7 @@ class MessageDefaults(SendOptions):
 
     @type.setter  # noqa: A003
     def type(self, value: str | None) -> None:
-        self._note_setter()
+        self._note_default()
         self._template.type = value
 
     def set_type(self, value: str | None) -> Self:
@@ -171,7 +196,7 @@ class MessageDefaults(SendOptions):
 
     @reply_to.setter
     def reply_to(self, value: Destination | None) -> None:
-        self._note_setter()
+        self._note_default()
         self._template.reply_to = value
 
     def set_reply_to(self, value: Destination | None) -> Self:
@@ -181,13 +206,13 @@ class MessageDefaults(SendOptions):
 
     def set_property(self, name: str, value: PropertyValue) -> Self:
         """Set a property with the type of its value. `fjm2.jms.Byte` and its siblings force a type."""
-        self._note_setter()
+        self._note_default()
         self._template.set_object_property(name, value)
         return self
 
     def clear_properties(self) -> Self:
         """Stop setting properties on messages."""
-        self._note_setter()
+        self._note_default()
         self._template.clear_properties()
         return self
 
@@ -243,26 +268,48 @@ class AnyJMSProducer(MessageDefaults):
         super().__init__()
         self._outbox = outbox
         self._async_listener: CompletionListener | None = None
+        self._frames_bodies = outbox.frames_bodies
+        """False if sends need messages, for example because a listener is to get them."""
 
     def __repr__(self) -> str:
-        return f"<JMSProducer to any destination{self._state()}>"
+        return f"<JMSProducer to any destination{self._state()}{', closed' if self._outbox.is_closed else ''}>"
 
+    @named("JMSContext.send")  # which passes what the caller passes: errors name it
     def _frame(
         self,
         dest: Destination,
-        body: Any,
-        properties: Mapping[str, PropertyValue] | None,
-        delivery_mode: int | None,
-        priority: int | None,
-        time_to_live: int | None,
-        delivery_delay: int | None,
-        correlation_id: str | None,
-        reply_to: Destination | None,
-        type: str | None,  # noqa: A002
-    ) -> tuple[Post, Message]:
-        """Return the frame to send, and the message that it is made from. Nothing has been sent yet."""
-        destination = check_destination(dest)
-        message = message_of(body, self._outbox.codec)
+        body: Any = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+        delivery_delay: int | None = None,
+        correlation_id: str | None = None,
+        reply_to: Destination | None = None,
+        type: str | None = None,  # noqa: A002
+    ) -> tuple[Post, Message | None]:
+        """Return the frame to send, and the message that it is made from. Nothing has been sent yet.
+
+        A body without headers of its own is framed without a message, unless a listener is to get the message.
+        """
+        destination = dest if isinstance(dest, Destination) else check_destination(dest)
+        if delivery_delay is not None:
+            check_delivery_delay(delivery_delay)
+        options = self._flags, self._priority, self._time_to_live
+        if delivery_mode is not None or priority is not None or time_to_live is not None:
+            options = self._chosen(delivery_mode, priority, time_to_live)
+        if (
+            (encoder := _ENCODERS.get(_type_of(body))) is not None
+            and self._frames_bodies
+            and not self._has_defaults
+            and correlation_id is None
+            and reply_to is None
+            and type is None
+            and (encoded := encoder[1](body)) is not None
+        ):
+            given = b"" if properties is None else encode_given(_items_of(properties))
+            return self._outbox.frame_body(encoder[0], given, encoded, destination, *options), None
+        message = body if _type_of(body) in PLAIN_CLASSES else message_of(body, self._outbox.codec)
         if self._has_defaults:
             self._apply_defaults(message)
         if properties is not None:
@@ -273,13 +320,27 @@ class AnyJMSProducer(MessageDefaults):
             message.reply_to = reply_to
         if type is not None:
             message.type = type
-        if delivery_delay is not None:
-            check_delivery_delay(delivery_delay)
-        options = self._chosen(delivery_mode, priority, time_to_live)
         post = self._outbox.frame(message, destination, *options)
         if body is not message and is_foreign(body):
             stamp_foreign(body, message)
         return post, message
+
+    def _frame_many(
+        self,
+        dest: Destination,
+        bodies: Iterable[Any],
+        properties: Mapping[str, PropertyColumn] | None,
+        delivery_mode: int | None,
+        priority: int | None,
+        time_to_live: int | None,
+    ) -> tuple[BatchPost, list[Message] | None]:
+        """Return the frames of a batch and, for the listener of asynchronous sends, its messages. Nothing has been sent
+        yet."""
+        messages: list[Message] | None = None if self._async_listener is None else []
+        options = self._chosen(delivery_mode, priority, time_to_live)
+        apply, destination = self._apply_defaults, check_destination(dest)
+        post = frame_batch(self._outbox, destination, bodies, properties, options, message_of, apply, messages)
+        return post, messages
 
     def set_disable_message_id(self, value: bool) -> Self:
         """Set `disable_message_id`, and return the producer."""
@@ -318,7 +379,9 @@ class AnyJMSProducer(MessageDefaults):
 
     @async_listener.setter
     def async_listener(self, listener: CompletionListener | None) -> None:
+        check_listener("async_listener", listener)
         self._async_listener = listener
+        self._frames_bodies = self._outbox.frames_bodies and listener is None
 
     def set_async(self, value: CompletionListener | None) -> Self:
         """Set `async_listener`, and return the producer."""
@@ -352,17 +415,86 @@ class JMSProducer(AnyJMSProducer):
         this message alone. The message is sent as it and the producer are at the call, even if the coroutine returned
         is awaited later, or in another task.
         """
-        options = properties, delivery_mode, priority, time_to_live, delivery_delay, correlation_id, reply_to, type
-        post, message = self._frame(dest, body, *options)
-        return self._put(post, message, self._async_listener)
+        post, message = self._frame(
+            dest,
+            body,
+            properties,
+            delivery_mode,
+            priority,
+            time_to_live,
+            delivery_delay,
+            correlation_id,
+            reply_to,
+            type,
+        )
+        return self._put(post) if self._async_listener is None else self._put_told(post, message, self._async_listener)
+
+    def send_many(
+        self,
+        dest: Destination,
+        bodies: Iterable[Any],
+        properties: Mapping[str, PropertyColumn] | None = None,
+        *,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+    ) -> Coroutine[Any, Any, Self]:
+        """Send a message for each body, in order, as `send` does one by one. If all bodies are bytes, or all are texts,
+        this takes a fraction of the time.
+
+        A property is one value for all messages, or a list or numpy array with one for each. Nothing is sent if a body
+        or a property cannot be.
+        """
+        post, messages = self._frame_many(dest, bodies, properties, delivery_mode, priority, time_to_live)
+        return self._put_many(post, messages, self._async_listener)
+
+    @named("JMSProducer.send_many")
+    async def _put_many(
+        self, post: BatchPost, messages: list[Message] | None, listener: CompletionListener | None
+    ) -> Self:
+        if messages is None:
+            waiting = self._outbox.put_many(post)
+            self._sent += messages_in(post)
+            if waiting is not None:
+                await self._wait(waiting)
+            return self
+        for one, message in zip(posts_of(post), messages, strict=True):
+            waiting = self._outbox.put_async(one, message, listener, self._outbox.completions.new_outcome())
+            self._sent += 1
+            if waiting is not None:
+                await self._wait(waiting)
+        return self
 
     @named("JMSProducer.send")
-    async def _put(self, post: Post, message: Message, listener: CompletionListener | None) -> Self:
-        if listener is None:
-            waiting = self._outbox.put(post)
-        else:
-            _, waiting = self._outbox.put_async(post, message, listener)
+    async def _put(self, post: Post) -> Self:
+        waiting = self._outbox.put(post)
         self._sent += 1
         if waiting is not None:
             await self._wait(waiting)
         return self
+
+    @named("JMSProducer.send")
+    async def _put_told(self, post: Post, message: Message | None, listener: CompletionListener) -> Self:
+        waiting = self._outbox.put_async(post, message, listener, self._outbox.completions.new_outcome())
+        self._sent += 1
+        if waiting is not None:
+            await self._wait(waiting)
+        return self
+
+
+def send_alone(
+    producer: JMSProducer, dest: Destination, body: Any, reply_to: Destination | None, options: MessageOptions
+) -> Coroutine[Any, Any, None]:
+    """Send a message, or a body, for a context: nobody else has the producer."""
+    if options or reply_to is not None:
+        post, _ = producer._frame(dest, body, reply_to=reply_to, **options)
+    else:
+        post, _ = producer._frame(dest, body)
+    return _sent(producer._outbox, post)
+
+
+@named("JMSContext.send")
+async def _sent(outbox: Outbox, post: Post) -> None:
+    waiting = outbox.put(post)
+    if waiting is not None:
+        await waiting

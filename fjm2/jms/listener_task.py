@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from time import perf_counter
+from types import CoroutineType
 from typing import Any
 
+from fjm2.base.quantities import counted, repr_of, shortened
 from fjm2.bus.callbacks import calling_thread_of, raised_by_callback
 from fjm2.bus.errors import ListenerError
 from fjm2.bus.inbox import Delivery, Inbox
-from fjm2.messages.header import EXPIRATION, KIND, Kind
+from fjm2.bus.routing.targets import ReceivedRun
+from fjm2.messages.errors import JMSError
+from fjm2.messages.header import EXPIRATION, HEADER, KIND, Kind
 from fjm2.messages.message import Message, open_message
 
 from .deliveries import Deliveries, Opener
@@ -20,6 +24,8 @@ TURN_S = 0.002
 _BATCH_MESSAGES_MAX = 64
 """Greatest number of messages of one consumer before the next consumer's turn: enough to spread the cost of a turn, and
 still fair."""
+_SHOWN_CHARACTERS_MAX = 120
+"""Length to which an error shows an exception of a listener, and the name of a message: together, two lines or so."""
 
 _OBJECT = int(Kind.OBJECT)
 
@@ -48,7 +54,7 @@ class ListenerTask:
         owner: object,
         opener: Opener,
         deliveries: Deliveries,
-        report: Callable[[Exception], None],
+        report: Callable[[JMSError], None],
         on_interrupted: Callable[[], None],
     ) -> None:
         """`owner` identifies calls from listeners that run in a thread; see `calling_thread_of`.
@@ -72,8 +78,9 @@ class ListenerTask:
         """True if the current message is to be delivered again."""
         self._is_ending = False
         self._task: asyncio.Task[None] | None = None
-        self._has_work = asyncio.Event()
-        self.ready = ReadyQueue(self._has_work.set)
+        self._work: asyncio.Future[None] | None = None
+        """Future at which the task waits for messages; None while it does not wait."""
+        self.ready = ReadyQueue(self.wake)
         """Inboxes that have messages for their listeners."""
 
     def listen(self, inbox: Inbox, listener: Any) -> None:
@@ -82,13 +89,16 @@ class ListenerTask:
         if listener is None:
             self.ready.remove(inbox)
         elif not inbox.is_closed:
+            if self._takes_runs(inbox):
+                inbox.begin_runs()
             self.ready.add(inbox)
             if self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
         """Make the task look for messages again."""
-        self._has_work.set()
+        if self._work is not None and not self._work.done():
+            self._work.set_result(None)
 
     def interrupt(self, *, recovers_current: bool = False) -> None:
         """End the batch after the current message. With `recovers_current`, deliver that message again."""
@@ -117,8 +127,7 @@ class ListenerTask:
         while not self._is_ending:
             inbox = ready.begin_turn() if self.is_started else None
             if inbox is None:
-                self._has_work.clear()
-                await self._has_work.wait()
+                await self._wait()
                 continue
             end = perf_counter() + TURN_S
             while inbox is not None:
@@ -130,24 +139,40 @@ class ListenerTask:
                     ready.end_turn(inbox)
                     if self._is_interrupted:
                         self._end_interrupt()
-                may_go_on = self.is_started and not self._is_ending and perf_counter() < end
-                inbox = ready.begin_turn() if may_go_on else None
-            await asyncio.sleep(0)
+                if not self.is_started or self._is_ending:
+                    break
+                if perf_counter() >= end:
+                    await asyncio.sleep(0)
+                    break
+                inbox = ready.begin_turn()
+
+    async def _wait(self) -> None:
+        """Wait for `wake`. A future costs less than an Event, and this is on the way of every lone message."""
+        self._work = asyncio.get_running_loop().create_future()
+        try:
+            await self._work
+        finally:
+            self._work = None
 
     def _batch_of(self, inbox: Inbox, end: float) -> Awaitable[None]:
         """Return a coroutine that delivers messages of an inbox to its listener."""
         listener: Any = inbox.listener
-        if isinstance(listener, ThreadListener):
-            return self._run_in_thread(inbox, listener)
-        if self.wrap_listener is not _unwrapped:
+        is_in_thread = isinstance(listener, ThreadListener)
+        if not is_in_thread and self.wrap_listener is not _unwrapped:
             listener = self.wrap_listener(listener)
-        if inbox.again or self._deliveries.is_tracking:
-            return self._run_any(inbox, listener)
-        return self._run_new(inbox, listener, end)
+        if self._takes_runs(inbox) and not inbox.again:
+            inbox.begin_runs()
+            return self._run_new(inbox, listener, end)
+        inbox.end_runs()
+        return self._run_in_thread(inbox, listener) if is_in_thread else self._run_any(inbox, listener)
+
+    def _takes_runs(self, inbox: Inbox) -> bool:
+        """Return True if the listener of an inbox gets its messages by the short way, unless some come again."""
+        return not (isinstance(inbox.listener, ThreadListener) or inbox.is_shared or self._deliveries.is_tracking)
 
     async def _run_any(self, inbox: Inbox, listener: Any) -> None:
         """Deliver messages of any kind. Redelivered messages are in the order of all inboxes: the next one may be
-        another inbox's."""
+        another inbox's. Consumers that share a queue get those that another one gave back."""
         for _ in range(1 if inbox.again else _BATCH_MESSAGES_MAX):
             delivery = self._opener.take(inbox)
             if delivery is None or not await self._run_one(delivery, listener):
@@ -163,13 +188,23 @@ class ListenerTask:
         pop, release, destination = inbox.pop, inbox.release, inbox.message_destination
         hook = self._opener.acknowledge_hook
         # Looking for one message more costs a consumer that has just one as much as that message.
-        count = _BATCH_MESSAGES_MAX if inbox.is_shared else min(inbox.held, _BATCH_MESSAGES_MAX)
-        for _ in range(count):
+        for _ in range(min(inbox.held, _BATCH_MESSAGES_MAX)):
+            if inbox.run_messages and (run := inbox.pop_run(_BATCH_MESSAGES_MAX)) is not None:
+                if run.header[KIND] != _OBJECT:
+                    await self._run_alike(inbox, run, listener, end)
+                    return
+                inbox.put_back_run(run)
+                inbox.split_runs()
             received = pop()
             if received is None:
                 return
             header = received.header
-            if header[EXPIRATION] or received.gap is not None or inbox.gaps or header[KIND] == _OBJECT:
+            if (
+                header[EXPIRATION]
+                or received.gap is not None
+                or (inbox.gaps and inbox.has_gap_before(header))
+                or header[KIND] == _OBJECT
+            ):
                 inbox.put_back(received)
                 delivery = self._opener.take(inbox)
                 if delivery is None or not await self._run_one(delivery, listener):
@@ -178,7 +213,7 @@ class ListenerTask:
             message = open_message(received.head, received.body, header, 1, hook, destination)
             try:
                 result = listener(message)
-                if result is not None and isawaitable(result):
+                if result is not None and (type(result) is CoroutineType or isawaitable(result)):
                     await result
             except (Exception, asyncio.CancelledError) as error:
                 self._fail(self._opener.deliver_first(received, inbox), raised_by_callback(error))
@@ -192,6 +227,34 @@ class ListenerTask:
             release(received)
             if perf_counter() > end:
                 return
+
+    async def _run_alike(self, inbox: Inbox, run: ReceivedRun, listener: Any, end: float) -> None:
+        """Deliver messages that were received together. They do not expire, and nothing is missing before them."""
+        destination, hook = inbox.message_destination, self._opener.acknowledge_hook
+        buffer, unpack, done = run.frames.buffer, HEADER.unpack_from, 0
+        for start, body, stop in run.frames.places():
+            header = unpack(buffer, start)
+            message = open_message(buffer[start:body], buffer[body:stop], header, 1, hook, destination)
+            try:
+                result = listener(message)
+                if result is not None and isawaitable(result):
+                    await result
+            except (Exception, asyncio.CancelledError) as error:
+                received = inbox.end_run_at(run, done)
+                self._fail(self._opener.deliver_first(received, inbox), raised_by_callback(error))
+                return
+            if self._recovers_current:
+                received = inbox.end_run_at(run, done)
+                self._deliveries.deliver_again(self._opener.deliver_first(received, inbox))
+                return
+            done += 1
+            inbox.handled += 1
+            if self._is_interrupted or perf_counter() > end:
+                break
+        if done < len(run):
+            run, rest = run.split(done)
+            inbox.put_back_run(rest)
+        inbox.release_run(run)
 
     async def _run_one(self, delivery: Delivery, listener: Any) -> bool:
         """Deliver one message of any kind. Return True if the batch may go on."""
@@ -207,7 +270,7 @@ class ListenerTask:
             if not is_tracking:
                 self._fail(delivery, error)
                 return False
-            self._report(ListenerError("a message listener raised", linked_exception=error))
+            self._report_failure(delivery, error, "")
         if not is_tracking:
             if self._recovers_current:
                 self._deliveries.deliver_again(delivery)
@@ -217,8 +280,13 @@ class ListenerTask:
 
     def _fail(self, delivery: Delivery, error: BaseException) -> None:
         if not self._deliveries.retry(delivery):
-            reason = f"a message listener raised {delivery.count} times at {self._opener.open(delivery).message_id}"
-            self._report(ListenerError(reason, linked_exception=error))
+            self._report_failure(delivery, error, f" {counted(delivery.count, 'time')}, and does not get it again")
+
+    def _report_failure(self, delivery: Delivery, error: BaseException, times: str) -> None:
+        message = self._opener.open(delivery)
+        about = shortened(f"{message.message_id} from {message.destination}", _SHOWN_CHARACTERS_MAX)
+        raised = shortened(repr_of(error), _SHOWN_CHARACTERS_MAX)
+        self._report(ListenerError(f"a message listener raised {raised} for {about}{times}", linked_exception=error))
 
     async def _run_in_thread(self, inbox: Inbox, listener: ThreadListener) -> None:
         is_tracking = self._deliveries.is_tracking
@@ -241,7 +309,7 @@ class ListenerTask:
             self._deliveries.give_back(delivery)
         if is_tracking:
             if error is not None:
-                self._report(ListenerError("a message listener raised", linked_exception=error))
+                self._report_failure(batch[done], error, "")
             return
         finished = batch[:done]
         if failed is not None and error is not None:

@@ -31,7 +31,7 @@ _INSTEAD: Final[dict[str, str]] = {
     "shared subscriptions": "use create_consumer, which gives every consumer every message; a selector can divide them",
     "durable subscriptions": "use create_consumer, which gets what is sent while it is open",
     "shared durable subscriptions": "use create_consumer, which gets what is sent while it is open",
-    "delayed delivery": "wait before the send, as with asyncio.sleep",
+    "delayed delivery": "send it later, after asyncio.sleep or by threading.Timer",
     "overrides by an administrator": "pass the options to ConnectionFactory",
     "domain-specific interfaces": "use create_connection or create_context, which have topics and temporary queues",
     "connection consumers": "use a session with a message listener",
@@ -66,6 +66,9 @@ class ConnectionMetaData:
     """Name of the JMS provider."""
     provider_version = __version__
     """Version of FJM2."""
+
+    def __repr__(self) -> str:
+        return f"<{self.jms_provider_name} {self.provider_version}, Jakarta Messaging {self.jms_version}>"
 
     @property
     def jms_version(self) -> str:

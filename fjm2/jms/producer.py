@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from inspect import currentframe
 from time import perf_counter
 from types import TracebackType
@@ -12,15 +12,17 @@ from weakref import ref
 
 from fjm2.base.logs import Log
 from fjm2.base.quantities import counted, duration_text
-from fjm2.bus.completions import CompletionListener
-from fjm2.bus.publication import Outbox, Post
+from fjm2.bus.completions import CompletionListener, check_listener
+from fjm2.bus.publication import BatchPost, Outbox, Post, Room
 from fjm2.bus.statistics import ProducerStatistics
 from fjm2.messages.delivery import DEFAULT_PRIORITY, DeliveryMode
 from fjm2.messages.destination import Destination, not_a_destination
 from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
+from fjm2.messages.properties import PropertyColumn
 from fjm2.messages.types import PropertyValue
 
+from .batches.outgoing import frame_batch, messages_in, sendable
 from .metadata import refuse
 
 log = Log("fjm2.jms")
@@ -161,9 +163,9 @@ class SendOptions:
             self._waits += 1
             self._waited_s += perf_counter() - began
 
-    def _note_sent(self, waited_s: float | None) -> None:
-        """Count one send of the blocking API, and the seconds that it waited for room; None if it did not wait."""
-        self._sent += 1
+    def _note_sent(self, waited_s: float | None, messages: int = 1) -> None:
+        """Count messages of the blocking API, and the seconds that it waited for room; None if it did not wait."""
+        self._sent += messages
         if waited_s is not None:
             self._waits += 1
             self._waited_s += waited_s
@@ -256,7 +258,8 @@ class AnyProducer(SendOptions):
 
     def __repr__(self) -> str:
         destination = self._destination or "any destination"
-        return f"<MessageProducer to {destination}{self._state()}{', closed' if self._is_closed else ''}>"
+        is_closed = self._is_closed or self._outbox.is_closed
+        return f"<MessageProducer to {destination}{self._state()}{', closed' if is_closed else ''}>"
 
     def _frame(
         self,
@@ -287,6 +290,20 @@ class AnyProducer(SendOptions):
             return destination, self._flags, self._priority, self._time_to_live
         return destination, *self._chosen(delivery_mode, priority, time_to_live)
 
+    def _frame_many(
+        self,
+        bodies: Iterable[Any],
+        dest: Destination | None,
+        properties: Mapping[str, PropertyColumn] | None,
+        delivery_mode: int | None,
+        priority: int | None,
+        time_to_live: int | None,
+    ) -> BatchPost:
+        """Frame a batch, without sending it."""
+        destination, flags, priority, time_to_live = self._options(dest, delivery_mode, priority, time_to_live)
+        options = flags, priority, time_to_live
+        return frame_batch(self._outbox, destination, bodies, properties, options, sendable, lambda _: None)
+
 
 class MessageProducer(AnyProducer):
     """Sends messages to its destination or, if it has none, to the destination that each send names."""
@@ -310,9 +327,31 @@ class MessageProducer(AnyProducer):
             options = self._options(dest, delivery_mode, priority, time_to_live)
             waiting = self._outbox.send(message, *options)
         else:
+            check_listener("on_complete", on_complete)
             post = self._frame(message, dest, delivery_mode, priority, time_to_live)
-            _, waiting = self._outbox.put_async(post, message, on_complete)
+            waiting = self._outbox.put_async(post, message, on_complete, self._outbox.completions.new_outcome())
         self._sent += 1
+        if waiting is not None:
+            await self._wait(waiting)
+
+    async def send_many(
+        self,
+        bodies: Iterable[Any],
+        dest: Destination | None = None,
+        *,
+        properties: Mapping[str, PropertyColumn] | None = None,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+    ) -> None:
+        """Send a message for each body, in order, as `send` does one by one, for a fraction of the cost.
+
+        Bodies are bytes, texts, or messages. A property is one value for all messages, or a list or numpy array with
+        one for each. Nothing is sent if a body or a property cannot be.
+        """
+        post = self._frame_many(bodies, dest, properties, delivery_mode, priority, time_to_live)
+        waiting = self._outbox.put_many(post)
+        self._sent += messages_in(post)
         if waiting is not None:
             await self._wait(waiting)
 
@@ -327,10 +366,14 @@ class MessageProducer(AnyProducer):
     ) -> Awaitable[None]:
         """Send the message as it is now, and return an awaitable of the outcome. The awaitable raises JMSError on
         failure."""
-        post = self._frame(message, dest, delivery_mode, priority, time_to_live)
-        future, waiting = self._outbox.put_async(post, message, None)
+        outbox = self._outbox
+        options = self._options(dest, delivery_mode, priority, time_to_live)
+        outcome = outbox.completions.new_outcome()
+        waiting = outbox.send_async(message, *options, outcome)
         self._sent += 1
-        return future if waiting is None else _both(asyncio.ensure_future(self._wait(waiting)), future)
+        if waiting is None or isinstance(waiting, Room):
+            return outcome  # which comes after there was room
+        return _both(asyncio.ensure_future(self._wait(waiting)), outcome)
 
     async def close(self) -> None:
         """Close the producer, and wait for asynchronous sends of its session. Calling this twice does no harm."""

@@ -21,6 +21,16 @@ REQUEST_TIMEOUT_S: Final = 30.0
 patience."""
 
 
+def check_request_timeout(value: object) -> None:
+    """Raise TypeError or ValueError unless a timeout is None, or a number of seconds from 0 on."""
+    if value is None:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"timeout={value!r}: expected seconds, or None to wait for ever")
+    if not value >= 0:  # also not NaN
+        raise ValueError(f"timeout={value!r}: expected 0 or more seconds, or None to wait for ever")
+
+
 def reply_options(request: Message, options: MessageOptions) -> tuple[Destination, MessageOptions]:
     """Return where the reply to a request goes, and its options with the correlation id that the requester expects.
 
@@ -67,6 +77,7 @@ class TopicRequestor:
 
         Late replies to earlier requests are skipped if their correlation id tells them apart.
         """
+        check_request_timeout(timeout)
         message.reply_to = self._reply_to
         await self._producer.send(message)
         try:
@@ -116,6 +127,7 @@ class Replies:
         self, dest: Destination, body: object, timeout_s: float | None, count: int | None, options: MessageOptions
     ) -> list[Message]:
         """Send a request. Return `count` replies, or as many as arrive within `timeout_s`."""
+        check_request_timeout(timeout_s)
         message = message_of(body, self._codec)
         sending = self._producer.send(dest, message, **options, reply_to=self._reply_to)
         if is_foreign(body):

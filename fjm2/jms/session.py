@@ -94,7 +94,7 @@ class SessionCore:
         self.check_open()
         if not self.transacted:
             raise IllegalStateError(
-                f"{call}: the session is not transacted: expected one of SessionMode.SESSION_TRANSACTED"
+                f"{call}: the session is not transacted: expected one created with SessionMode.SESSION_TRANSACTED"
             )
         self.dispatcher.check_not_listening(call)
 
@@ -153,13 +153,13 @@ class SessionCore:
         await self.outbox.completions.drained()
         acknowledge = self.dispatcher.begin_commit()
         try:
-            number = await self.outbox.commit()
+            confirmed = await self.outbox.commit()
         except TransactionRolledBackError:
             self.dispatcher.recover()
             raise
         acknowledge()
-        if number is not None:
-            await self.outbox.completions.confirm(number)
+        if confirmed is not None:
+            await self.outbox.completions.confirm(confirmed)
 
     async def rollback(self) -> None:
         """Roll back the transaction; see `Session.rollback`."""

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.quantities import check_count, seconds_setting
 from fjm2.bus.inbox import ConsumerSettings
 from fjm2.messages.object_codec import SAFE_CODEC, ObjectCodec
 
@@ -46,11 +47,16 @@ class ClientSettings:
     def __post_init__(self) -> None:
         if self.telemetry is not False:
             _check_telemetry(self.telemetry)
-        if self.redeliveries_max < 0:
-            raise ConfigError(f"redeliveries_max={self.redeliveries_max}: expected 0 or more")
+        if not isinstance(self.client_id, str | None) or self.client_id == "":
+            raise ConfigError(f"client_id={self.client_id!r}: expected a string that is not empty")
+        check_count("redeliveries_max", self.redeliveries_max, 0)
         for name in ("confirm_timeout_s", "close_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}={getattr(self, name)}: expected more than 0")
+            seconds = seconds_setting(name, getattr(self, name))
+            if not seconds > 0:
+                raise ConfigError(f"{name}={seconds}: expected more than 0 seconds")
+            object.__setattr__(self, name, seconds)  # a text becomes a number
+        if not all(callable(getattr(self.codec, method, None)) for method in ("encode", "decode")):
+            raise ConfigError(f"codec={self.codec!r}: expected an object with encode and decode, such as PickleCodec")
 
 
 def _check_telemetry(value: object) -> None:

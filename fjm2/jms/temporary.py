@@ -55,6 +55,10 @@ class QueueInbox(Inbox):
     def note_loss(self, loss: Loss) -> None:
         self._shared.note_loss(loss)
 
+    @property
+    def has_little_room(self) -> bool:
+        return self._shared.has_little_room
+
     def statistics(self) -> ConsumerStatistics:
         return self._shared.statistics()
 

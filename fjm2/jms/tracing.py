@@ -19,6 +19,7 @@ class TracingWriter(FrameWriter):
     again, it gets another context."""
 
     __slots__ = ("_telemetry",)
+    writes_bodies = False
 
     def __init__(self, connection_id: int, telemetry: Telemetry) -> None:
         super().__init__(connection_id)

@@ -21,6 +21,7 @@ OPEN_NAMES = (
     "JMSContext",
     "JMSProducer",
     "JMSConsumer",
+    "Batches",
     "TopicRequestor",
     "TemporaryTopic",
     "TemporaryQueue",

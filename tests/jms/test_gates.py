@@ -119,13 +119,36 @@ async def test_a_gate_sees_a_frame_before_consumers_do(port: int) -> None:
     await close(sending, receiving)
 
 
+async def test_a_gate_sees_each_message_of_a_batch_and_holds_the_batch_back(port: int) -> None:
+    store = Store()
+    sending, receiving = await gated(port, store)
+    heard = await subscribe(sending, receiving)
+    producer = sending.create_session().create_producer(TOPIC)
+    send = asyncio.ensure_future(producer.send_many(["a", "b", "c"]))
+    await eventually(lambda: heard == ["a", "b", "c"])
+    assert [frame[-1:] for frame in store.frames] == [b"a", b"b", b"c"]
+    assert not send.done()
+    store.store()
+    await asyncio.wait_for(send, WAIT_S)
+    failing = asyncio.ensure_future(producer.send_many(["d", "e"]))
+    await eventually(lambda: len(store.waiting) == 2)
+    store.store(ResourceAllocationError("the disk is full"))
+    with pytest.raises(ResourceAllocationError, match="the disk is full"):
+        await asyncio.wait_for(failing, WAIT_S)
+    store.refusal = ResourceAllocationError("no more")
+    with pytest.raises(ResourceAllocationError, match="no more"):
+        await producer.send_many(["f", "g"])
+    await eventually(lambda: heard == ["a", "b", "c", "d", "e"])
+    await close(sending, receiving)
+
+
 async def test_a_gate_holds_a_confirmation_back(port: int) -> None:
     store = Store()
     sending, receiving = await gated(port, store)
     heard = await subscribe(sending, receiving)
     outcome = asyncio.ensure_future(sending.create_session().create_producer(TOPIC).send_async(TextMessage("a")))
     await eventually(lambda: heard == ["a"])
-    await sending._core.check_open().confirmation.settled()  # the subscriber has confirmed the message
+    await sending._core.check_open().confirmation.outcome()  # the subscriber has confirmed the message
     await asyncio.sleep(QUIET_S)
     assert not outcome.done()
     store.store()

@@ -1,6 +1,7 @@
 """Tests of acknowledgement and redelivery. Their names begin with the number of the case, A1 to A10."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -66,6 +67,18 @@ async def test_a1_a_loop_acknowledges_when_it_requests_the_next_message(api: Api
     again = await consumer.receive(WAIT_S)
     assert (again.text, again.redelivered) == ("b", True)
     assert await texts(consumer, 1) == ["c"]
+
+
+async def test_a1_a_receive_within_a_loop_acknowledges_the_message_of_the_loop(api: Api) -> None:
+    session, consumer, sender = await pair(api, AUTO)
+    await send_texts(sender, TOPIC, "a", "b", "c", "d")
+    async for message in consumer:
+        following = await consumer.receive(WAIT_S)
+        assert (await consumer.statistics()).messages_held == (2 if message.text == "a" else 0)
+        if following.text == "d":
+            break
+    await session.recover()
+    assert await consumer.receive(QUIET_S) is None
 
 
 async def fail_at(consumer: Any, text: str) -> None:
@@ -214,7 +227,7 @@ async def test_a7_after_the_last_redelivery_the_exception_listener_is_called(api
     def hear(message: TextMessage) -> None:
         heard.append(str(message.text))
         if message.text == "a":
-            raise ZeroDivisionError
+            raise ZeroDivisionError("no price\n" * 1000)
 
     consumer.message_listener = hear
     await send_texts(await connection.create_session(), TOPIC, "a", "b")
@@ -222,6 +235,39 @@ async def test_a7_after_the_last_redelivery_the_exception_listener_is_called(api
     assert heard == ["a", "a", "a", "b"]
     assert isinstance(errors[0], ListenerError)
     assert isinstance(errors[0].linked_exception, ZeroDivisionError)
+    text = str(errors[0])
+    assert text.startswith("a message listener raised ZeroDivisionError('no price")
+    assert re.search(rf"\.\.\. for ID:\w+-1 from {TOPIC} 3 times, and does not get it again$", text)
+    assert "\n" not in text
+    assert len(text) < 300
+
+
+class UnreadableError(Exception):
+    """An exception that cannot be printed, as that of an object whose database is closed."""
+
+    def __repr__(self) -> str:
+        raise LookupError
+
+
+@pytest.mark.parametrize("mode", [AUTO, CLIENT])
+async def test_a7_an_exception_that_cannot_be_printed_stops_no_listener(api: Api, mode: int) -> None:
+    connection = await api.connect(redeliveries_max=0)
+    errors: list[Exception] = []
+
+    def hear_of(error: Exception) -> None:
+        errors.append(error)
+        raise UnreadableError
+
+    connection.exception_listener = hear_of
+    consumer = await (await connection.create_session(mode)).create_consumer(TOPIC)
+
+    def hear(_: TextMessage) -> None:
+        raise UnreadableError
+
+    consumer.message_listener = hear
+    await send_texts(await connection.create_session(), TOPIC, "a", "b")
+    await eventually(lambda: len(errors) == 2)
+    assert all("raised <UnreadableError> for ID:" in str(error) for error in errors)
 
 
 @pytest.mark.parametrize("mode", [CLIENT, TRANSACTED])
@@ -241,6 +287,8 @@ async def test_a7_other_modes_continue_with_the_next_message(api: Api, mode: int
     await send_texts(await connection.create_session(), TOPIC, "a", "b")
     await eventually(lambda: len(errors) == 2)
     assert heard == ["a", "b"]
+    expected = rf"a message listener raised ZeroDivisionError\(\) for ID:\w+-{{}} from {TOPIC}"
+    assert all(re.fullmatch(expected.format(number), str(error)) for number, error in enumerate(errors, 1))
 
 
 @pytest.mark.parametrize("mode", [AUTO, DUPS_OK])

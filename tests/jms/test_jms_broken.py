@@ -90,7 +90,7 @@ async def after_a_gap(sending: Connection, receiving: Connection, parts: Parts) 
     assert receiving._core.endpoint is not None
     publish(sending, FrameWriter(78).write(TextMessage("before"), TOPIC, 0, 4, 0))
     sender, router = sending._core.endpoint.bus.node_id, receiving._core.endpoint.bus.router
-    await eventually(lambda: router.has_stream(sender))
+    await eventually(lambda: router.table.has_stream(sender))
     router.note_missed(sender)
     publish(sending, parts)
     publish(sending, FrameWriter(78).write(TextMessage("after"), TOPIC, 0, 4, 0))
@@ -257,6 +257,27 @@ async def test_a_close_that_is_cancelled_leaves_the_bus(port: int) -> None:
         connection.create_session()
     async with factory.create_connection():
         pass
+    never.set()
+
+
+async def test_a_close_of_a_context_that_is_cancelled_leaves_the_bus(port: int) -> None:
+    files = open_files()
+    context = await ConnectionFactory(uri(port), client_id="desk").create_context()
+    entered, never = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: Message) -> None:
+        entered.set()
+        await never.wait()
+
+    context.create_consumer(TOPIC).message_listener = hang
+    await context.send(TOPIC, "a")
+    await entered.wait()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(context.close(), 0.1)
+    assert open_files() == files
+    await context.close()
+    with pytest.raises(IllegalStateError):
+        await context.send(TOPIC, "b")
     never.set()
 
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
-from adapter import QUIET_S, WAIT_S, Api, Asyncio, eventually, listener
+from adapter import QUIET_S, WAIT_S, Api, Asyncio, Blocking, eventually, listener
 
-from fjm2.jms import BytesMessage, Topic, UnconfirmedError
+from fjm2.jms import BytesMessage, FileMessage, IllegalStateError, TextMessage, Topic, UnconfirmedError
 
 TOPIC, OTHER = Topic("closing"), Topic("closing.other")
 MESSAGES, BYTES = 150, 1000
@@ -106,6 +107,43 @@ async def test_a_cancelled_close_ends_at_once_and_reports_losses(api: Api) -> No
         await closing
     assert time.monotonic() - began < STILL_S
     await eventually(lambda: slow.errors)
+
+
+class Outcomes:
+    """A completion listener that keeps the outcomes of sends."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = []
+
+    def on_completion(self, _: Any) -> None:
+        pass
+
+    def on_exception(self, _: Any, error: Exception) -> None:
+        self.errors.append(error)
+
+
+@pytest.mark.parametrize("api", [Blocking], indirect=True)  # only threads have a queue before the send buffers
+async def test_sends_that_wait_in_the_queue_fail_when_the_connection_closes(api: Api, tmp_path: Path) -> None:
+    connection = (await api.connect(rate=RATE_BPS, stream_bytes=1, repair_bytes=0, close_timeout_s=STILL_S)).inner
+    connection.exception_listener = lambda _: None
+    await api.connect()  # a node to wait for
+    producer = connection.create_session().create_producer(TOPIC)
+    outcomes = Outcomes()
+    for _ in range(2):
+        message = BytesMessage()
+        message.write_bytes(bytes(1 << 20))
+        producer.send(message)
+    pending = producer.send_async(TextMessage("a"))
+    producer.send(TextMessage("b"), on_complete=outcomes)
+    file = tmp_path / "file"
+    file.write_bytes(bytes(10))
+    sending = asyncio.ensure_future(asyncio.to_thread(producer.send, FileMessage(file)))
+    await asyncio.sleep(QUIET_S)
+    await asyncio.to_thread(connection.close, 0.2)
+    with pytest.raises(IllegalStateError, match="closed before the message was sent"):
+        await asyncio.wait_for(sending, WAIT_S)
+    assert isinstance(pending.exception(WAIT_S), IllegalStateError)
+    assert [type(error) for error in outcomes.errors] == [IllegalStateError]
 
 
 async def test_a_listener_uses_its_context_to_its_end_while_the_context_closes(api: Api) -> None:

@@ -327,3 +327,20 @@ async def test_sends_after_the_close_are_refused(api: Api) -> None:
     await connection.close()
     with pytest.raises(IllegalStateError, match="closed"):
         await other.send(TextMessage("a"))
+
+
+async def test_asynchronous_sends_of_more_than_a_turn_takes_all_succeed(api: Api) -> None:
+    session = await (await api.connect()).create_session()
+    consumer = await session.create_consumer(TOPIC)
+    producer = await session.create_producer(TOPIC)
+    modes = (DeliveryMode.NON_PERSISTENT, DeliveryMode.PERSISTENT)
+    outcomes = [
+        producer.inner.send_async(TextMessage(f"{number} {'x' * 1000}"), delivery_mode=modes[number % 2])
+        for number in range(4000)
+    ]
+    outcomes[1000].cancel()  # which changes nothing about the message, or about others
+    for number, outcome in enumerate(outcomes):
+        if number != 1000:
+            await finished(api, outcome)
+    received = [int((await consumer.receive(WAIT_S)).text.split()[0]) for _ in range(4000)]
+    assert received == list(range(4000))

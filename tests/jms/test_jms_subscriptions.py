@@ -234,6 +234,22 @@ async def test_g3_unacknowledged_messages_return_to_the_front(api: Api) -> None:
     assert [(message.text, message.redelivered) for message in found] == [("a", True), ("b", True), ("c", False)]
 
 
+async def test_g3_a_listener_gets_what_another_consumer_did_not_acknowledge(api: Api) -> None:
+    connection = await api.connect()
+    session = await connection.create_session(SessionMode.CLIENT_ACKNOWLEDGE)
+    queue = await session.create_temporary_queue()
+    first = await session.create_consumer(queue)
+    await send_texts(await connection.create_session(), queue, "a", "b", "c")
+    for _ in range(2):
+        await first.receive(WAIT_S)
+    heard: list[tuple[str, int]] = []
+    second = await (await connection.create_session()).create_consumer(queue)
+    second.message_listener = lambda message: heard.append((message.text, message.delivery_count))
+    await eventually(lambda: heard == [("c", 1)])
+    await session.close()
+    await eventually(lambda: heard == [("c", 1), ("a", 2), ("b", 2)])
+
+
 async def test_g3_listeners_share_a_queue(api: Api) -> None:
     connection = await api.connect()
     queue = await (await connection.create_session()).create_temporary_queue()

@@ -64,7 +64,7 @@ def test_both_apis_have_the_same_names() -> None:
         assert (getattr(blocking, name) is getattr(jms, name)) != is_shell, name
 
 
-THREADING = {"callback_thread", "loop_thread", "send_queue"}
+THREADING = {"callback_thread", "loop_thread", "receiver", "send_queue"}
 """Names of modules, below the blocking API, that connect threads with the event loop."""
 
 

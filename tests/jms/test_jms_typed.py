@@ -5,8 +5,10 @@ import re
 import threading
 from collections import OrderedDict
 from decimal import Decimal
+from enum import IntFlag
 from typing import Any
 
+import numpy
 import pytest
 from adapter import WAIT_S, Api, eventually, listener
 
@@ -25,6 +27,7 @@ from fjm2.jms import (
     ResourceAllocationError,
     TextMessage,
     Topic,
+    TopicPattern,
 )
 
 TOPIC, OTHER = Topic("fjm2.typed"), Topic("fjm2.typed.other")
@@ -147,6 +150,18 @@ def test_errors_of_items_and_properties_name_the_key() -> None:
         message.set_object("legs", [1])
     with pytest.raises(MessageFormatError, match="property 'price': Decimal cannot be sent: expected None, bool"):
         message.set_object_property("price", Decimal(1))  # type: ignore[arg-type]
+    for value, conversion in (
+        (numpy.float64(17.25), r"float64 cannot be sent: .*; convert it: float\(\.\.\.\)$"),
+        (numpy.int64(17), r"int64 cannot be sent: .*; convert it: \.tolist\(\)$"),
+        (IntFlag("Side", "BUY").BUY, r"Side cannot be sent: .*; send its value: \.value$"),
+        (Decimal(1), r"convert it, as with str\(\.\.\.\)$"),
+    ):
+        with pytest.raises(MessageFormatError, match=conversion):
+            message.set_object_property("price", value)  # type: ignore[arg-type]
+        with pytest.raises(MessageFormatError, match=conversion):
+            message.set_object("price", value)
+        with pytest.raises(MessageFormatError, match=conversion.replace("$", ", or name its class in a PickleCodec$")):
+            ObjectMessage(value)
     with pytest.raises(MessageFormatError, match="property 'number': "):
         message.properties["number"] = 1 << 80
 
@@ -260,8 +275,32 @@ async def test_a_request_without_reply_says_who_was_asked(api: Api) -> None:
     services = [await api.context(client_id=name) for name in ("paris\x1b", "lyon")]
     for service in services:
         await (await service.create_consumer(TOPIC)).ready()
-    with pytest.raises(TimeoutError, match=r"0\.05 s: asked 2 subscribers: (paris\\x1b, lyon|lyon, paris\\x1b)$"):
+    with pytest.raises(TimeoutError, match=r"0\.05 s: asked 2 subscribers: (paris\\x1b and lyon|lyon and paris\\x1b)$"):
         await context.request(TOPIC, "hello", timeout=0.05)
+    await context.create_consumer(TopicPattern("fjm2.>"))
+    with pytest.raises(TimeoutError, match=r"0\.05 s: asked 3 subscribers: asker, (paris|lyon)"):
+        await context.request(TOPIC, "hello", timeout=0.05)
+
+
+async def test_a_request_says_who_was_asked_and_is_gone_since(api: Api) -> None:
+    context, staying = await api.context(), await api.context(client_id="paris")
+    services = [await api.context(client_id="rome"), staying]
+    for service in services:
+        await (await service.create_consumer(TOPIC)).ready()
+    asking = asyncio.create_task(context.request(TOPIC, "hello", timeout=1.5))
+    await asyncio.sleep(0.5)
+    await services[0].close()
+    with pytest.raises(NoReplyError, match=r"asked 2 subscribers: paris and rome \(gone since\)$"):
+        await asking
+
+
+async def test_a_request_says_who_came_after_it_was_sent(api: Api) -> None:
+    context, service = await api.context(), await api.context(client_id="paris")
+    asking = asyncio.create_task(context.request(TOPIC, "hello", timeout=1.5))
+    await asyncio.sleep(0.5)
+    await (await service.create_consumer(TOPIC)).ready()
+    with pytest.raises(NoReplyError, match=r"asked 1 subscriber: paris \(known only since\)$"):
+        await asking
 
 
 async def test_requests_wait_for_half_a_minute_by_default(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +350,7 @@ async def test_a_send_that_is_awaited_after_the_close_is_refused(port: int) -> N
         other = context.create_context()
         sending = other.send(TOPIC, "late")
         await other.close()
-        with pytest.raises(IllegalStateError, match="the session is closed"):
+        with pytest.raises(IllegalStateError, match="the session, or its context, is closed"):
             await sending
 
 

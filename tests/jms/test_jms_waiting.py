@@ -350,3 +350,19 @@ async def test_m2_one_that_comes_back_is_asked_again(api: Api) -> None:
         assert (await sending.connection.statistics()).bus.outages == 1
     finally:
         await subscriber.kill()
+
+
+@pytest.mark.calm
+async def test_m2_messages_of_a_batch_are_counted_one_by_one(api: Api) -> None:
+    subscriber = await Subscriber.start(api.uri, "desk-7")
+    try:
+        sending = await Sending(api).open()
+        subscriber.process.send_signal(signal.SIGSTOP)
+        await sending.producer.send_many(["nobody asks"] * 30)
+        await eventually(lambda: unconfirmed(sending.errors))
+        subscriber.process.send_signal(signal.SIGCONT)
+        await eventually(lambda: len(unconfirmed(sending.errors)) == 2)
+        assert unconfirmed(sending.errors)[1].messages == 30
+        await sending.confirm()
+    finally:
+        await subscriber.kill()

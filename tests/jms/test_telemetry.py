@@ -293,3 +293,17 @@ async def test_without_telemetry_messages_take_the_short_path(api: Api) -> None:
     connection = await api.connect()
     inner = connection.inner._inner if api.is_blocking else connection.inner
     assert type(inner._core.endpoint.writer) is FrameWriter
+
+
+async def test_each_message_of_a_batch_has_a_span(api: Api) -> None:
+    here, there = Side(), Side()
+    heard: list[str] = []
+    await listening(api, there, TOPIC, lambda message: heard.append(message.text), dscp=8)
+    sending = await api.connect(telemetry=here.provider)
+    producer = await (await sending.create_session()).create_producer(TOPIC)
+    await producer.send_many(["a", "b"], properties={"n": [1, 2]})
+    await eventually(lambda: len(there.exporter.get_finished_spans()) == 2)
+    sends = here.exporter.get_finished_spans()
+    assert heard == ["a", "b"]
+    assert len({trace_of(span) for span in sends}) == 2
+    assert {trace_of(span) for span in sends} == {trace_of(span) for span in there.exporter.get_finished_spans()}

@@ -8,6 +8,7 @@ from fjm2.jms import (
     DEFAULT_DELIVERY_MODE,
     DEFAULT_PRIORITY,
     DEFAULT_TIME_TO_LIVE,
+    Batch,
     BusError,
     BusStatistics,
     Byte,
@@ -57,6 +58,7 @@ from fjm2.jms import (
     ProducerStatistics,
     ProgressListener,
     Properties,
+    PropertyColumn,
     PropertyValue,
     Queue,
     QueueRequestor,
@@ -76,7 +78,7 @@ from fjm2.jms import (
 )
 
 from .connection import Connection
-from .consumers import JMSConsumer, MessageConsumer
+from .consumers import Batches, JMSConsumer, MessageConsumer
 from .context import JMSContext
 from .factory import ConnectionFactory
 from .producers import JMSProducer, MessageProducer
@@ -89,6 +91,8 @@ __all__ = [
     "DEFAULT_DELIVERY_MODE",
     "DEFAULT_PRIORITY",
     "DEFAULT_TIME_TO_LIVE",
+    "Batch",
+    "Batches",
     "BusError",
     "BusStatistics",
     "Byte",
@@ -145,6 +149,7 @@ __all__ = [
     "ProducerStatistics",
     "ProgressListener",
     "Properties",
+    "PropertyColumn",
     "PropertyValue",
     "Queue",
     "QueueRequestor",

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from fjm2.base.quantities import repr_of
 from fjm2.bus.callbacks import calling_thread_of
 from fjm2.bus.completions import CompletionListener
 from fjm2.jms.endpoint import Endpoint
@@ -55,7 +56,7 @@ def _without_exit(function: Callable[..., _T], *arguments: object) -> _T:
     except Exception:
         raise
     except BaseException as error:
-        raise RuntimeError(f"a callback ended with {error!r}") from error
+        raise RuntimeError(f"a callback ended with {repr_of(error)}") from error
 
 
 class ThreadCompletion:

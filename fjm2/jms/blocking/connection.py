@@ -2,6 +2,7 @@
 
 from typing import NoReturn
 
+from fjm2.base.functions import check_callback
 from fjm2.base.readings import Counted
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.jms import connection as aio_connection
@@ -95,7 +96,9 @@ class Connection(Closable):
 
     @exception_listener.setter
     def exception_listener(self, listener: ExceptionListener | None) -> None:
-        run(setattr, self._inner, "exception_listener", listener and self._threads.exceptions.bind(listener))
+        check_callback("exception_listener", listener, is_awaited=False)
+        bound = None if listener is None else self._threads.exceptions.bind(listener)
+        run(setattr, self._inner, "exception_listener", bound)
         self._exception_listener = listener
 
     def create_connection_consumer(self, *_: object, **__: object) -> NoReturn:

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Self, TypeVar, cast, overload
 
+from fjm2.base.functions import check_callback
 from fjm2.bus.inbox import MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.jms import consumer as aio_consumer
+from fjm2.jms.batches import incoming as aio_batches
+from fjm2.jms.batches.incoming import MESSAGES_MAX, Batch
 from fjm2.jms.consumer import typed_listener
 from fjm2.jms.listener_task import ThreadListener
 from fjm2.messages.destination import Destination
@@ -14,6 +17,7 @@ from fjm2.messages.message import Message
 
 from .closing import Closable
 from .loop_thread import call, run
+from .receiver import Receiver
 from .session_threads import SessionThreads
 
 _T = TypeVar("_T")
@@ -26,6 +30,7 @@ class MessageConsumer(Closable):
     def __init__(self, inner: aio_consumer.MessageConsumer, threads: SessionThreads) -> None:
         self._inner = inner
         self._threads = threads
+        self._receiver = Receiver(inner)
 
     @property
     def destination(self) -> Destination:
@@ -50,7 +55,9 @@ class MessageConsumer(Closable):
 
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
-        run(setattr, self._inner, "message_listener", listener and self._threads.listener_of(listener))
+        check_callback("message_listener", listener, is_awaited=False)
+        called = None if listener is None else self._threads.listener_of(listener)
+        run(setattr, self._inner, "message_listener", called)
 
     @property
     def on_progress(self) -> ProgressListener | None:
@@ -63,7 +70,7 @@ class MessageConsumer(Closable):
 
     def statistics(self) -> ConsumerStatistics:
         """Return the counters and the present state of the consumer."""
-        return run(self._inner.statistics)
+        return run(self._receiver.statistics)
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -78,6 +85,7 @@ class MessageConsumer(Closable):
         With `TextMessage`, the listener gets text messages; with `str`, their texts. A message of another kind goes to
         the exception listener as a MessageFormatError, and counts as delivered.
         """
+        check_callback("listener", listener, is_awaited=False)
         report = self._threads.core.endpoint.report
         self.message_listener = typed_listener(type, listener, lambda error: run(report, error))
 
@@ -93,7 +101,7 @@ class MessageConsumer(Closable):
         With a class, raise MessageFormatError if the message is of another class. In AUTO_ACKNOWLEDGE and
         DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again.
         """
-        return cast(Message | None, call(self._inner.receive(type, timeout)))
+        return self._receiver.receive(type, timeout)
 
     @overload
     def receive_no_wait(self) -> Message | None: ...
@@ -107,14 +115,43 @@ class MessageConsumer(Closable):
         return self
 
     def __next__(self) -> Message:
-        try:
-            return call(self._inner.__anext__())
-        except StopAsyncIteration:
-            raise StopIteration from None
+        message = self._receiver.receive_in_loop()
+        if message is None:
+            raise StopIteration
+        return message
+
+    def batches(self, max_messages: int = MESSAGES_MAX, max_wait: float = 0.0) -> "Batches":
+        """Return the messages in batches, for `for batch in consumer.batches()`.
+
+        A batch has at most `max_messages` messages. The loop waits for the first, and then up to `max_wait` seconds for
+        more; with 0, a batch has the messages that wait. In AUTO_ACKNOWLEDGE and DUPS_OK_ACKNOWLEDGE mode, a batch is
+        acknowledged when the loop asks for the next one.
+        """
+        return Batches(self._inner.batches(max_messages, max_wait))
 
     def close(self) -> None:
         """End the subscription, and wake up waiting receives. The consumer's own listener may call this, too."""
         call(self._inner.close())
+
+
+class Batches:
+    """The batches of a consumer. `for batch in consumer.batches()` ends when the consumer is closed."""
+
+    def __init__(self, inner: aio_batches.Batches) -> None:
+        """Use `consumer.batches()` instead."""
+        self._inner = inner
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = call(self._next())
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    async def _next(self) -> Batch | None:
+        return await anext(self._inner, None)
 
 
 class JMSConsumer(MessageConsumer):
@@ -125,7 +162,7 @@ class JMSConsumer(MessageConsumer):
     def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None:  # noqa: A002
         """Return the body of the next message. Raise MessageFormatError if the message has no body, or one of another
         type."""
-        return call(self._inner.receive_body(type, timeout))
+        return self._receiver.receive_body(type, timeout)
 
     def receive_body_no_wait(self, type: type[_T]) -> _T | None:  # noqa: A002
         """Return the body of the next message if one is waiting, otherwise None."""

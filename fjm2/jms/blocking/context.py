@@ -15,6 +15,7 @@ from fjm2.jms.producer import MessageOptions
 from fjm2.jms.requestor import REQUEST_TIMEOUT_S, reply_options
 from fjm2.jms.settings import SessionMode
 from fjm2.messages.destination import Destination, Queue, Topic
+from fjm2.messages.errors import JMSError
 from fjm2.messages.message import Message
 from fjm2.messages.message_factory import MessageFactory
 from fjm2.messages.object_codec import ObjectCodec
@@ -250,7 +251,7 @@ class JMSContext(MessageFactory, Closable):
         return replies
 
 
-def reporter_of(context: JMSContext) -> Callable[[Exception], None]:
+def reporter_of(context: JMSContext) -> Callable[[JMSError], None]:
     """Return the function that passes an error to the exception listener of a context's connection."""
     report = context._threads.core.endpoint.report
     return lambda error: run(report, error)

@@ -1,13 +1,15 @@
 """Producers whose sends wait for room in the send queue of their connection."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Self
 
-from fjm2.bus.completions import CompletionListener
+from fjm2.bus.completions import CompletionListener, check_listener
+from fjm2.jms.batches.outgoing import messages_in
 from fjm2.jms.jms_producer import AnyJMSProducer
 from fjm2.jms.producer import AnyProducer
 from fjm2.messages.destination import Destination
+from fjm2.messages.properties import PropertyColumn
 from fjm2.messages.types import PropertyValue
 
 from .closing import Closable
@@ -34,10 +36,31 @@ class MessageProducer(AnyProducer, Closable):
     ) -> None:
         """Send the message as it is now, or, in a transaction, keep it for the commit. Wait while the send queue is
         full."""
+        check_listener("on_complete", on_complete)
         with self._threads.queue.lock:
             post = self._frame(message, dest, delivery_mode, priority, time_to_live)
             waiting = self._threads.send(post, message, on_complete)
         self._note_sent(self._threads.wait(waiting))
+
+    def send_many(
+        self,
+        bodies: Iterable[Any],
+        dest: Destination | None = None,
+        *,
+        properties: Mapping[str, PropertyColumn] | None = None,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+    ) -> None:
+        """Send a message for each body, in order, as `send` does one by one, for a fraction of the cost.
+
+        Bodies are bytes, texts, or messages. A property is one value for all messages, or a list or numpy array with
+        one for each. Nothing is sent if a body or a property cannot be.
+        """
+        with self._threads.queue.lock:
+            post = self._frame_many(bodies, dest, properties, delivery_mode, priority, time_to_live)
+            self._threads.send_many(post, None, None)
+        self._note_sent(self._threads.wait(None), messages_in(post))
 
     def send_async(
         self,
@@ -94,4 +117,26 @@ class JMSProducer(AnyJMSProducer):
             options = properties, delivery_mode, priority, time_to_live, delivery_delay, correlation_id, reply_to, type
             waiting = self._threads.send(*self._frame(dest, body, *options), self._async_listener)
         self._note_sent(self._threads.wait(waiting))
+        return self
+
+    def send_many(
+        self,
+        dest: Destination,
+        bodies: Iterable[Any],
+        properties: Mapping[str, PropertyColumn] | None = None,
+        *,
+        delivery_mode: int | None = None,
+        priority: int | None = None,
+        time_to_live: int | None = None,
+    ) -> Self:
+        """Send a message for each body, in order, as `send` does one by one. If all bodies are bytes, or all are texts,
+        this takes a fraction of the time.
+
+        A property is one value for all messages, or a list or numpy array with one for each. Nothing is sent if a body
+        or a property cannot be.
+        """
+        with self._threads.queue.lock:
+            post, messages = self._frame_many(dest, bodies, properties, delivery_mode, priority, time_to_live)
+            self._threads.send_many(post, messages, self._async_listener)
+        self._note_sent(self._threads.wait(None), messages_in(post))
         return self

@@ -2,24 +2,27 @@
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from fjm2.base.quantities import counted
 from fjm2.bus.completions import CompletionListener
 from fjm2.bus.errors import UnconfirmedError
-from fjm2.bus.publication import Outbox, Post
-from fjm2.messages.errors import IllegalStateError
+from fjm2.bus.publication import BatchPost, Outbox, Post
+from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.files.file_message import FileBody
 from fjm2.messages.header import FRAME_BYTES, HEADER
 
 from .loop_thread import LOOP
 
-Put = Callable[[Post], Awaitable[None] | None]
-"""A function that puts a `Post` into an outbox. It returns an awaitable if there is no room."""
+Put = Callable[[Any], Awaitable[None] | None]
+"""A function that puts a `Post` or a `BatchPost` into an outbox. It returns an awaitable if there is no room."""
+Drop = Callable[[Exception], None]
+"""A function that tells those who wait for a send that it failed, before it was put into an outbox."""
 
 _QUEUED_BYTES_MAX: Final = 4 << 20
 _QUEUED_POSTS_MAX: Final = 5_000
@@ -31,23 +34,34 @@ class SendQueue:
     """Queue of the messages that threads send on one connection, in order. It wakes the loop once for a burst, not once
     for each message."""
 
-    def __init__(self, report: Callable[[Exception], None]) -> None:
+    def __init__(self, report: Callable[[JMSError], None]) -> None:
         self._report = report
         self.lock = threading.Lock()
         """Held while a frame is made and queued, so that frames are queued in the order of their numbers."""
-        self._posts: list[tuple[Put, Post]] = []
+        self._posts: list[tuple[Put, Post | BatchPost, Drop | None]] = []
         self._size = 0
-        self._unsent = 0
-        """Number of posts of the batch in progress that are not yet put into an outbox."""
+        self._batch: deque[tuple[Put, Post | BatchPost, Drop | None]] = deque()
+        """Posts that were taken from the queue together, and are not yet put into an outbox. Only the loop uses it."""
         self._task: Future[None] | None = None
         self._is_closed = False
 
-    def put(self, put: Put, post: Post) -> None:
-        """Queue a post, which `put` will put into an outbox. The caller holds the lock."""
+    def put(self, put: Put, post: Post, drop: Drop | None = None) -> None:
+        """Queue a post, which `put` will put into an outbox. `drop` is called if the queue is closed before. The caller
+        holds the lock."""
         if self._is_closed:
             raise IllegalStateError("the connection is closed: create another one")
-        self._posts.append((put, post))
+        self._posts.append((put, post, drop))
         self._size += HEADER.unpack_from(post[2][0])[FRAME_BYTES]
+        if self._task is None:
+            self._task = LOOP.submit(self._forward())
+
+    def put_many(self, put: Put, post: BatchPost) -> None:
+        """Queue the frames of a batch like `put`, an array at a time."""
+        if self._is_closed:
+            raise IllegalStateError("the connection is closed: create another one")
+        destination, priority, arrays, flags = post
+        self._posts += [(put, (destination, priority, [frames], flags), None) for frames in arrays]
+        self._size += sum(frames.size for frames in arrays)
         if self._task is None:
             self._task = LOOP.submit(self._forward())
 
@@ -57,7 +71,7 @@ class SendQueue:
             self.put(outbox.put, post)
             return None
         sending = FileSend(outbox)
-        self.put(sending.put, post)
+        self.put(sending.put, post, sending.drop)
         return sending
 
     def wait_for_room(self) -> float | None:
@@ -96,8 +110,13 @@ class SendQueue:
             task, posts, self._posts, self._size = self._task, self._posts, [], 0
         if task is not None:
             task.cancel()
-        unsent = counted(len(posts) + self._unsent, "message")
-        self._report(UnconfirmedError(f"closed with {unsent} not sent"))
+        dropped = [*self._batch, *posts]
+        self._batch.clear()
+        for _, _, drop in dropped:
+            if drop is not None:
+                drop(IllegalStateError("the connection was closed before the message was sent"))
+        messages = sum(sum(map(len, post[2])) if isinstance(post[2], list) else 1 for _, post, _ in dropped)
+        self._report(UnconfirmedError(f"closed with {counted(messages, 'message')} not sent"))
 
     async def _forward(self) -> None:
         while True:
@@ -106,44 +125,46 @@ class SendQueue:
                 if not posts:
                     self._task = None
                     return
-            self._unsent = len(posts)
-            for put, post in posts:
-                self._unsent -= 1
+            self._batch.extend(posts)
+            while self._batch:
+                put, post, _ = self._batch.popleft()
                 try:
                     waiting = put(post)
                     if waiting is not None:
                         await waiting
-                except Exception as error:
+                except JMSError as error:
                     self._report(error)
+                except Exception as error:
+                    self._report(JMSError(f"a message was not sent: {error!r}", linked_exception=error))
             await asyncio.sleep(0)
 
 
-class PendingSend:
-    """A send whose outcome a thread or a completion listener waits for."""
+class PendingSend(Future[None]):
+    """A send whose outcome a thread or a completion listener waits for. It is the future of the outcome."""
 
     def __init__(self, outbox: Outbox, message: object, listener: CompletionListener | None) -> None:
-        self.outcome: Future[None] = Future()
+        super().__init__()
         self._outbox = outbox
         self._message = message
         self._listener = listener
 
     def put(self, post: Post) -> Awaitable[None] | None:
+        """Put the message into the outbox."""
         try:
-            future, waiting = self._outbox.put_async(post, self._message, self._listener)
+            return self._outbox.put_async(post, self._message, self._listener, self)
         except Exception as error:
-            self.outcome.set_exception(error)
+            self._fail(error)
             return None
-        future.add_done_callback(self._finish)
-        return waiting
 
-    def _finish(self, future: asyncio.Future[None]) -> None:
-        error = future.exception()
-        if not self.outcome.set_running_or_notify_cancel():
-            return
-        if error is None:
-            self.outcome.set_result(None)
-        else:
-            self.outcome.set_exception(error)
+    def drop(self, error: Exception) -> None:
+        """Fail, because the message was not put into the outbox."""
+        if self._listener is not None:
+            self._outbox.completions.post(self._listener.on_exception, self._message, error)
+        self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self.set_running_or_notify_cancel():
+            self.set_exception(error)
 
 
 class FileSend:
@@ -158,6 +179,10 @@ class FileSend:
     def put(self, post: Post) -> None:
         self.outcome.set_running_or_notify_cancel()
         self._task = asyncio.get_running_loop().create_task(self._run(post))
+
+    def drop(self, error: Exception) -> None:
+        """Fail, because the file was not begun."""
+        self.outcome.set_exception(error)
 
     async def _run(self, post: Post) -> None:
         try:

@@ -8,7 +8,8 @@ from typing import Any, ParamSpec
 from fjm2.base.done import DONE, Done
 from fjm2.bus.completions import CompletionListener
 from fjm2.bus.inbox import MessageListener
-from fjm2.bus.publication import Post
+from fjm2.bus.publication import BatchPost, Post
+from fjm2.jms.batches.outgoing import posts_of
 from fjm2.jms.listener_task import ThreadListener
 from fjm2.jms.session import SessionCore
 from fjm2.messages.message import Message
@@ -53,6 +54,14 @@ class SessionThreads:
             return sending.outcome
         return None
 
+    def send_many(self, post: BatchPost, messages: list[Message] | None, listener: CompletionListener | None) -> None:
+        """Queue a batch; one by one, if the listener is to be told of each of the messages. The caller holds the
+        queue's lock, and calls `wait` without it."""
+        if messages is None:
+            self.queue.put_many(self.core.outbox.put_many, post)
+        for one, message in zip(posts_of(post), messages or (), strict=False):
+            self.send_async(one, message, listener)
+
     def wait(self, sending: Future[None] | None) -> float | None:
         """Wait for room, and for the end of a file. Return the seconds waited for room; None if there was room."""
         if sending is not None:
@@ -63,8 +72,8 @@ class SessionThreads:
         """Queue a message, and return a future of its outcome. The caller holds the queue's lock."""
         listening = None if listener is None else ThreadCompletion(self.completions, listener)
         pending = PendingSend(self.core.outbox, message, listening)
-        self.queue.put(pending.put, post)
-        return pending.outcome
+        self.queue.put(pending.put, post, pending.drop)
+        return pending
 
     def listener_of(self, listener: MessageListener) -> ThreadListener:
         async def run(messages: list[Message], is_interrupted: Callable[[], bool]) -> tuple[int, BaseException | None]:

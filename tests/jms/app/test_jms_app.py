@@ -1,12 +1,13 @@
 """Tests of `fjm2.app`, for asyncio and for threads."""
 
 import asyncio
+import inspect
 import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Union
@@ -15,6 +16,7 @@ import pytest
 from adapter import QUIET_S, WAIT_S, Api, eventually
 
 from fjm2 import app as aio_app
+from fjm2 import jms
 from fjm2.app import blocking as blocking_app
 from fjm2.base.logs import Log
 from fjm2.jms import (
@@ -32,6 +34,7 @@ from fjm2.jms import (
     TextMessage,
     Topic,
 )
+from fjm2.jms import blocking as blocking_jms
 
 TOPIC, OTHER = "fjm2.app", "fjm2.app.other"
 Application = aio_app.App | blocking_app.App
@@ -58,6 +61,20 @@ class Running:
             await self._app.__aexit__(None, None, None)
         else:
             await asyncio.to_thread(self._app.__exit__, None, None, None)
+
+
+@pytest.mark.parametrize("context", [jms.JMSContext, blocking_jms.JMSContext])
+def test_a_listener_takes_the_options_of_a_consumer(context: Any) -> None:
+    of_consumers = inspect.signature(context.create_consumer).parameters
+    of_listeners = inspect.signature(aio_app.App.listener).parameters
+    assert list(of_listeners)[2:] == list(of_consumers)[2:]
+    app = aio_app.App(block_s="5s")
+    app.listener(TOPIC, block_s="500ms")(print_text)
+    assert app._listeners[0].options["block_s"] == "500ms"
+
+
+def print_text(text: str) -> None:
+    print(text)
 
 
 async def test_annotations_choose_what_a_listener_gets(api: Api) -> None:
@@ -135,6 +152,14 @@ def six(body: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F82
 def seven(*bodies: str) -> None: ...
 def eight(body: Union[Decimal, None]) -> None: ...  # noqa: UP007
 def nine(body: 5) -> None: ...  # type: ignore[valid-type]
+def ten(body: str, other: int) -> None: ...
+def eleven(message: Message, other: TextMessage) -> None: ...
+def twelve(body: str) -> Iterator[str]:
+    yield body
+
+
+async def thirteen(body: str) -> AsyncIterator[str]:
+    yield body
 
 
 @pytest.mark.parametrize("module", [aio_app, blocking_app])
@@ -150,6 +175,10 @@ def nine(body: 5) -> None: ...  # type: ignore[valid-type]
         (seven, "seven.*: expected a parameter for the body"),
         (eight, "eight: the parameter 'body' has the annotation .*Decimal.*: expected"),
         (nine, "nine: the parameter 'body' has the annotation 5: expected|nine: cannot read the annotations"),
+        (ten, r"ten\(body: str, other: int\).*: expected a parameter for the body, .* or one for each"),
+        (eleven, "eleven.*: expected a parameter for the body, .* or one for each"),
+        (twelve, "twelve is a generator function: expected one that returns the reply, or None"),
+        (thirteen, "thirteen is a generator function: expected one that returns the reply, or None"),
     ],
 )
 def test_other_annotations_are_refused_at_once(module: Any, function: Callable[..., Any], reason: str) -> None:
@@ -167,7 +196,7 @@ def test_wrong_declarations_are_refused_at_once(module: Any) -> None:
     with pytest.raises(InvalidDestinationError):
         app.listener(5)
     app.listener(Queue("jobs"))
-    with pytest.raises(IllegalStateError, match="not running: call run"):
+    with pytest.raises(IllegalStateError, match=r"^the application is not running: call run"):
         _ = app.context
     assert repr(app) == "<App with no listeners, stopped>"
 
@@ -352,7 +381,7 @@ async def test_an_application_stops_after_the_present_message_and_can_start_agai
         await running.__aenter__()
         with pytest.raises(IllegalStateError, match="running already"):
             app.listener(OTHER)
-        with pytest.raises(IllegalStateError, match=r"start: the application on fjm2://.* is running already"):
+        with pytest.raises(IllegalStateError, match="start: the application is running already"):
             await running.__aenter__()
         assert "running" in repr(app)
         asking = asyncio.create_task(client.request(Topic(TOPIC), f"job {number}", WAIT_S))
@@ -434,8 +463,8 @@ async def test_a_program_ends_gracefully(api: Api, tmp_path: Path, body: Any) ->
                 process.kill()
 
 
-def started(path: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-W", "error", path], stdout=subprocess.PIPE, text=True)
+def started(path: Path, stderr: int | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-W", "error", path], stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 async def subscribed(client: Any) -> None:
@@ -443,26 +472,34 @@ async def subscribed(client: Any) -> None:
     await eventually(lambda: client.subscribers(Topic(TOPIC)))
 
 
-async def test_a_second_signal_ends_a_program_at_once(api: Api, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+async def test_a_second_signal_ends_a_program_at_once(api: Api, tmp_path: Path, number: signal.Signals) -> None:
     path = tmp_path / "program.py"
     words = ("def", "time.sleep") if api.is_blocking else ("async def", "await asyncio.sleep")
     module = "fjm2.app.blocking" if api.is_blocking else "fjm2.app"
     text = PROGRAM.format(module=module, uri=api.uri, topic=TOPIC, kind=words[0], wait=words[1])
     path.write_text(text.replace("(0.5)", "(60)"))
     async with ConnectionFactory(api.uri).create_context() as client:
-        with started(path) as process:
+        with started(path, stderr=subprocess.PIPE) as process:
             try:
                 await subscribed(client)
                 await client.send(Topic(TOPIC), "work")
                 assert process.stdout is not None
                 assert await asyncio.to_thread(process.stdout.readline) == "begun\n"
                 for _ in range(2):
-                    process.send_signal(signal.SIGTERM)
+                    process.send_signal(number)
                     await asyncio.sleep(0.5)
-                await asyncio.to_thread(process.wait, 5)
-                assert process.returncode == -signal.SIGTERM
+                rest, problems = await asyncio.to_thread(process.communicate, timeout=5)
+                assert process.returncode == -number
+                assert (rest, problems) == ("", "")  # no traceback, and no word of a listener that failed
             finally:
                 process.kill()
+
+
+async def test_run_names_what_to_use_where_a_loop_runs(port: int) -> None:
+    app = aio_app.App(f"fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0")
+    with pytest.raises(IllegalStateError, match=r"run: an event loop is running: call `await app.serve\(\)`"):
+        app.run()
 
 
 def test_both_apps_have_the_same_members() -> None:

@@ -127,6 +127,52 @@ def test_a_dead_subscriber_holds_up_neither_the_others_nor_the_end(port: int) ->
     run_on("asyncio", main())
 
 
+@pytest.mark.parametrize("is_refreshed", [False, True], ids=["idle", "refreshed"])
+def test_a_subscriber_that_dies_after_it_confirmed_everything_is_not_reported(port: int, is_refreshed: bool) -> None:
+    async def main() -> None:
+        with child(port, "subscriber") as (process, dead_id):
+            sending = Node(await Bus.open(BusConfig.from_uri(uri(port), BUS_DEFAULTS)), 5)
+            sending.announce()
+            await sending.bus.ready()
+            await flood(sending, 10)
+            assert await sending.bus.confirmed() == frozenset()
+            lane = sending.bus.lanes.first
+            assert dead_id in lane.confirmed_upto
+            process.kill()
+            process.wait()
+            if is_refreshed:
+                async with node(port) as newcomer:
+                    await newcomer.bus.ready()
+                    await soon(lambda: lane.refreshes)
+            assert await sending.bus.close() is None
+            assert not sending.all(NotConfirmed)
+
+    run_on("asyncio", main())
+
+
+@pytest.mark.parametrize("is_refreshed", [False, True], ids=["idle", "refreshed"])
+def test_a_subscriber_that_dies_before_the_last_message_is_reported_by_the_close(port: int, is_refreshed: bool) -> None:
+    async def main() -> None:
+        with child(port, "subscriber") as (process, dead_id):
+            sending = Node(await Bus.open(BusConfig.from_uri(uri(port), BUS_DEFAULTS)), 5)
+            sending.announce()
+            await sending.bus.ready()
+            await flood(sending, 10)
+            assert await sending.bus.confirmed() == frozenset()
+            process.kill()
+            process.wait()
+            await flood(sending, 1)
+            if is_refreshed:
+                async with node(port) as newcomer:
+                    await newcomer.bus.ready()
+                    await soon(lambda: sending.bus.lanes.first.refreshes)
+            outcome = await sending.bus.close()
+            assert isinstance(outcome, NotConfirmed)
+            assert outcome.nodes == {dead_id}
+
+    run_on("asyncio", main())
+
+
 def test_a_dead_subscriber_is_waited_for_only_so_long(port: int) -> None:
     async def main() -> None:
         small = {"window_bytes": "256KiB", "stream_bytes": "512KiB", "ack_timeout_s": 0.5}

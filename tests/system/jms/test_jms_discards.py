@@ -36,8 +36,8 @@ class Persistent:
         waiting = self._publication.publish(topic, 4, sealed, PERSISTENT, receipt)
         if waiting is not None:
             await waiting
-        assert receipt.number is not None
-        return await self.confirmation.wait(receipt.number)
+        assert receipt.confirmed is not None
+        return await receipt.confirmed
 
 
 def set_limit(receiving: Node) -> None:

@@ -2,21 +2,15 @@
 
 import asyncio
 import contextlib
-import json
-import subprocess
-import sys
-import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from buses import uri
+from file_programs import child, partial, place, sparse
 
 pytestmark = pytest.mark.calm
 
-WAIT_S = 30.0
 SILENT_S = 5.0
 """Silence after which a sender counts as gone."""
 BUSY_S = 2.5
@@ -26,107 +20,6 @@ RSS_MAX = 250 << 20
 read yet (64 MiB), and the buffers of a lane."""
 SMALL = {"window_bytes": "8MiB", "stream_bytes": "8MiB", "stream_bytes_max": "8MiB"}
 """Small buffers of lanes, so that a file stands out."""
-
-PROGRAM = textwrap.dedent(
-    """
-    import asyncio, json, sys
-    from pathlib import Path
-    from fjm2.jms import ConnectionFactory, FileMessage, Topic
-
-    TOPIC = Topic("files")
-
-    def say(**report):
-        print(json.dumps(report), flush=True)
-
-    def memory():
-        # Not ru_maxrss, which begins with the memory of the process that started this one.
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
-
-    async def main(role, uri, path):
-        async with ConnectionFactory(uri, close_timeout_s=1).create_connection() as connection:
-            connection.exception_listener = lambda error: say(error=f"{type(error).__name__}: {error}")
-            connection.start()
-            session = connection.create_session()
-            if role == "publish":
-                producer = session.create_producer(TOPIC)
-                await connection.ready()
-                message = FileMessage(path, lambda progress: say(done=progress.done))
-                say(ready=True)
-                try:
-                    await producer.send_async(message)
-                    say(confirmed=True, memory=memory())
-                except Exception as error:
-                    say(failed=str(error), nodes=[*getattr(error, "unacknowledged_nodes", ())])
-                await asyncio.sleep(60)
-            else:
-                consumer = session.create_consumer(TOPIC)
-                consumer.on_progress = lambda progress: say(done=progress.done)
-                await consumer.ready()
-                say(ready=connection._core.endpoint.bus.node_id)
-                async for message in consumer:
-                    message.save(path)
-                    say(received=message.size, memory=memory())
-
-    asyncio.run(main(*sys.argv[1:]))
-    """
-)
-
-
-class Child:
-    """A process that reports in lines of JSON."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.reports: list[dict[str, Any]] = []
-
-    def wait_for(self, name: str, at_least: int = 0) -> Any:
-        """Return the next value under a name that is large enough. Fail if nothing is reported for a while."""
-        assert self.process.stdout is not None
-        deadline = time.monotonic() + WAIT_S
-        for line in self.process.stdout:
-            report = json.loads(line)
-            self.reports.append(report)
-            value = report.get(name)
-            if value is not None and not (isinstance(value, int) and value < at_least):
-                return value
-            assert time.monotonic() < deadline, self.reports[-5:]
-            deadline = time.monotonic() + WAIT_S
-        raise AssertionError(self.reports[-5:])
-
-    def last(self, name: str) -> Any:
-        return next(report[name] for report in reversed(self.reports) if name in report)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-@contextlib.contextmanager
-def child(role: str, uri_: str, path: Path) -> Iterator[Child]:
-    command = [sys.executable, "-c", PROGRAM, role, uri_, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield Child(process)
-        finally:
-            process.kill()
-
-
-def sparse(path: Path, size: int) -> Path:
-    """Make a file that takes no room."""
-    with path.open("wb") as file:
-        file.truncate(size)
-    return path
-
-
-def place(tmp_path: Path, name: str) -> Path:
-    made = tmp_path / name
-    made.mkdir()
-    return made
-
-
-def partial(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
 
 
 def transfer(port: int, tmp_path: Path, size: int) -> None:
@@ -217,6 +110,23 @@ def test_a_subscriber_that_is_killed_in_the_middle_of_a_file_is_named_and_others
             second.wait_for("ready")
             again.wait_for("received")
         assert not partial(folders[0])  # the next one did
+
+
+def test_a_subscriber_that_is_forgotten_before_the_end_of_a_file_is_named(port: int, tmp_path: Path) -> None:
+    """Announcements of a killed process expire after 15 s; at 7 Mbit/s the file takes 24."""
+    folder = place(tmp_path, "received")
+    source = sparse(tmp_path / "source", 20 << 20)
+    with child("subscribe", uri(port, files_directory=folder), tmp_path / "kept") as subscriber:
+        node_id = subscriber.wait_for("ready")
+        # The buffers are small, so that what is in them is sent and confirmed within `confirm_timeout_s`.
+        small = dict.fromkeys(SMALL, "1MiB")
+        with child("publish", uri(port, rate="7mbit", ack_timeout_s=1, **small), source) as publisher:
+            publisher.wait_for("ready")
+            subscriber.wait_for("done", 1 << 20)
+            subscriber.kill()
+            publisher.wait_for("done", 20 << 20)
+            publisher.wait_for("nodes", other="confirmed")
+            assert publisher.last("nodes") == [node_id], publisher.last("failed")
 
 
 def test_a_send_that_is_cancelled_is_told_to_the_subscriber(port: int, tmp_path: Path) -> None:

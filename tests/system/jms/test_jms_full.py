@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ SENDING_S = 15.0
 BLOCK_S = 3.0
 BUSY_S = 2.0
 """Delay that a busy machine may add."""
+ACCEPTED_BYTES = 73 << 20
+"""More than a subscriber holds, and less than that and a send buffer."""
 DEADLINE_S = 90.0
 
 SLOW = """
@@ -138,8 +141,14 @@ class Publisher:
         return [error.error_code if isinstance(error, BusError) else type(error).__name__ for error in self.errors]
 
 
-def uri(port: int) -> str:
-    return f"fjm2://239.192.57.98:{port}?interface=127.0.0.1&ttl=0"
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.1)
+
+
+def uri(port: int, **settings: object) -> str:
+    return f"fjm2://239.192.57.98:{port}?interface=127.0.0.1&ttl=0" + "".join(f"&{k}={v}" for k, v in settings.items())
 
 
 def test_a_subscriber_of_2_ms_a_message_loses_nothing_and_is_full_but_never_gone(port: int) -> None:
@@ -198,5 +207,32 @@ def test_a_subscriber_that_is_never_read_holds_the_others_up_for_block_s_and_no_
             assert idle["dropped"] > 200
         finally:
             await asyncio.gather(unread.end(), reading.end())
+
+    asyncio.run(main())
+
+
+def test_a_close_leaves_a_full_subscriber_behind_and_the_others_get_everything(port: int) -> None:
+    async def main() -> None:
+        unread = await Program.start(UNREAD, uri(port), "60s")
+        numbers: list[int] = []
+        try:
+            async with ConnectionFactory(uri(port, inactivity_s=40)).create_connection() as others:
+                consumer = others.create_session().create_consumer(TOPIC)
+                consumer.message_listener = lambda message: numbers.append(message.get_int_property("n"))
+                others.start()
+                await consumer.ready()
+                async with ConnectionFactory(uri(port, window_bytes="1MiB")).create_connection() as connection:
+                    publisher = Publisher(connection)
+                    await connection.ready()
+                    while publisher.sent * BODY_BYTES < ACCEPTED_BYTES:
+                        await publisher.send()
+                    await until(lambda: "subscriber_full" in publisher.codes())
+                    assert len(numbers) < publisher.sent  # the rest is in the buffer, and may not be sent
+                await until(lambda: len(numbers) >= publisher.sent)
+            assert numbers == list(range(publisher.sent))
+            closed = "closed with 1 subscriber that did not confirm ('idle-desk' at 127.0.0.1"
+            assert closed in str(publisher.errors[-1])
+        finally:
+            await unread.end()
 
     asyncio.run(main())

@@ -4,7 +4,7 @@ import asyncio
 import os
 
 import pytest
-from buses import node, on, run_on, soon, uri
+from buses import GROUP, node, on, run_on, soon, uri
 from forging import Forger
 
 from fjm2.bus.reports import BytesLost, Impersonation, SenderLost, StreamsMissed
@@ -22,7 +22,7 @@ def test_a_false_datagram_silences_nobody_in_secret(name: str, is_spoofed: bool,
         pytest.skip("a raw socket needs root")
 
     async def attack() -> None:
-        with Forger(port) as forger:
+        with Forger(GROUP, port) as forger:
             async with node(port) as publisher, node(port) as subscriber:
                 inbox = subscriber.subscribe()
                 await subscriber.bus.ready()

@@ -1,0 +1,1 @@
+"""Batches of messages: sent with one call, or received as a whole."""

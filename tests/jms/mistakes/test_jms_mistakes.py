@@ -1,0 +1,140 @@
+"""Mistakes of callers raise at the call that makes them, with the value and what was expected."""
+
+from typing import Any
+
+import pytest
+from adapter import QUIET_S, WAIT_S, Api, Blocking
+
+from fjm2 import __version__
+from fjm2.errors import ConfigError
+from fjm2.jms import (
+    ConnectionFactory,
+    FileMessage,
+    IllegalStateError,
+    JMSError,
+    MessageFormatError,
+    TextMessage,
+    Topic,
+    blocking,
+)
+
+TOPIC = Topic("fjm2.mistakes")
+
+
+@pytest.mark.parametrize("owner", ["connection", "context"])
+async def test_an_exception_listener_is_a_function(api: Api, owner: str) -> None:
+    target = await api.connect() if owner == "connection" else await api.context()
+    with pytest.raises(TypeError, match=r"^exception_listener='print': expected a function$"):
+        target.exception_listener = "print"
+    assert target.exception_listener is None
+    target.exception_listener = print
+    target.exception_listener = None
+
+
+async def test_a_message_listener_is_a_function(api: Api) -> None:
+    consumer = await (await api.context()).create_consumer(TOPIC)
+    with pytest.raises(TypeError, match=r"^message_listener=5: expected a function$"):
+        consumer.message_listener = 5
+    with pytest.raises(TypeError, match=r"^listener='x': expected a function$"):
+        await consumer.listen(str, "x")
+    with pytest.raises(TypeError, match=r"^listener=None: expected a function; message_listener = None ends"):
+        await consumer.listen(str, None)
+    with pytest.raises(TypeError, match=r"^type='str': expected a class of messages, such as TextMessage, or"):
+        await consumer.listen("str", print)
+    assert await consumer.receive(QUIET_S) is None  # no listener was set
+
+
+@pytest.mark.parametrize("api", [Blocking], indirect=True)
+async def test_threads_take_no_coroutine_functions(api: Api) -> None:
+    async def listen(_: Any) -> None: ...
+
+    context = await api.context()
+    consumer = await context.create_consumer(TOPIC)
+    for target, name in ((consumer, "message_listener"), (context, "exception_listener")):
+        with pytest.raises(TypeError, match=rf"^{name}=.*listen: expected a plain function, .*; fjm2.jms takes"):
+            setattr(target, name, listen)
+    with pytest.raises(TypeError, match=r"^listener=.*listen: expected a plain function"):
+        await consumer.listen(str, listen)
+
+
+async def test_receive_takes_classes_of_messages_and_timeouts(api: Api) -> None:
+    context = await api.context()
+    consumer = await context.create_consumer(TOPIC)
+    await context.send(TOPIC, "hello")
+    for wrong, shown in ((str, "str"), ("5", "'5'"), (dict[str, int], r"dict\[str, int\]")):
+        with pytest.raises(
+            TypeError, match=rf"^receive\({shown}\): expected a class of messages.* receive_body\(str\)"
+        ):
+            await consumer.receive(wrong, 0)
+    assert (await consumer.receive(TextMessage, WAIT_S)).text == "hello"
+    with pytest.raises(TypeError, match=r"^timeout='5': expected seconds, or None to wait for ever$"):
+        await consumer.receive(timeout="5")
+
+
+async def test_selectors_and_properties_have_their_types(api: Api) -> None:
+    context = await api.context()
+    with pytest.raises(TypeError, match=r'^selector=5: expected a text, such as "price > 10"$'):
+        await context.create_consumer(TOPIC, 5)
+    for wrong in ("price=1", [("price", 1)]):
+        with pytest.raises(MessageFormatError, match=r"^properties=.*: expected a dict of names and values$"):
+            await context.send(TOPIC, "hello", properties=wrong)
+
+
+async def test_modes_are_named_as_programs_write_them(api: Api) -> None:
+    with pytest.raises(JMSError, match=r"^mode='AUTO_ACKNOWLEDGE': expected one of SessionMode.SESSION_TRANSACTED, "):
+        await (await api.context()).create_context("AUTO_ACKNOWLEDGE")
+
+
+async def test_a_closed_context_is_called_closed(api: Api) -> None:
+    context = await api.context()
+    consumer, producer = await context.create_consumer(TOPIC), await context.create_producer()
+    await context.close()
+    for call in (context.send(TOPIC, "x"), producer.send(TOPIC, "x"), consumer.receive(0)):
+        with pytest.raises(IllegalStateError, match=r"context.* is closed"):
+            await call
+    assert repr(producer.inner) == "<JMSProducer to any destination, closed>"
+
+
+async def test_meta_data_show_what_they_are(api: Api) -> None:
+    assert repr((await api.connect()).meta_data) == f"<FJM2 {__version__}, Jakarta Messaging 3.1>"
+
+
+async def test_a_completion_listener_has_its_methods(api: Api) -> None:
+    producer = await (await (await api.connect()).create_session()).create_producer(TOPIC)
+    told = r"expected a CompletionListener, an object with the methods on_completion and on_exception$"
+    with pytest.raises(TypeError, match=rf"^on_complete=<built-in function print>: {told}"):
+        await producer.send(TextMessage("a"), on_complete=print)
+    sender = await (await api.context()).create_producer()
+    with pytest.raises(TypeError, match=rf"^async_listener=5: {told}"):
+        sender.async_listener = 5
+    assert producer.inner.statistics().messages_sent == 0
+    assert sender.async_listener is None
+
+
+async def test_a_progress_listener_is_a_plain_function(api: Api) -> None:
+    async def listen(_: Any) -> None: ...
+
+    consumer = await (await api.context()).create_consumer(TOPIC)
+    with pytest.raises(TypeError, match=r"^on_progress='x': expected a function$"):
+        consumer.on_progress = "x"
+    with pytest.raises(TypeError, match=r"^on_progress=.*listen: expected a plain function, as nothing awaits it$"):
+        consumer.on_progress = listen
+    with pytest.raises(TypeError, match=r"^on_progress=5: expected a function$"):
+        FileMessage("x", 5)  # type: ignore[arg-type]
+    assert consumer.on_progress is None
+
+
+async def test_a_request_waits_no_negative_time(api: Api) -> None:
+    context = await api.context()
+    for wrong, error in ((-1, ValueError), (float("nan"), ValueError), ("5", TypeError)):
+        with pytest.raises(error, match=rf"^timeout={wrong!r}: expected .*seconds, or None to wait for ever$"):
+            await context.request(TOPIC, "a", wrong)
+        with pytest.raises(error, match=rf"^timeout={wrong!r}: expected .*seconds, or None to wait for ever$"):
+            await context.request_many(TOPIC, "a", wrong)
+
+
+def test_a_bus_has_a_multicast_group() -> None:
+    for uri, shown in (("fjm2://192.0.2.7:5740", r"192\.0\.2\.7"), ("fjm2://[2001:db8::1]", "2001:db8::1")):
+        for factory in (ConnectionFactory, blocking.ConnectionFactory):
+            with pytest.raises(ConfigError, match=rf"^{shown} is the address of one host: expected a multicast group"):
+                factory(uri)
