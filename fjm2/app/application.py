@@ -2,17 +2,18 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Self
 
-from fjm2.jms import ConnectionFactory, JMSContext, JMSError, Message, MessageConsumer
+from fjm2.base.event_loop import run
+from fjm2.jms import ConnectionFactory, IllegalStateError, JMSContext, JMSError, Message, MessageListener
 from fjm2.jms.context import session_of
 
 from .handler import Handler
-from .listeners import AnyApp, Listener
+from .listeners import AnyApp
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -27,41 +28,48 @@ class App(AnyApp[JMSContext]):
 
     def __init__(self, uri: str | None = None, **options: Any) -> None:
         self._factory = ConnectionFactory(uri, **options)
-        super().__init__(self._factory.uri, "codec" in options)
+        super().__init__("codec" in options)
         self._stack = AsyncExitStack()
-        self._consumers: list[MessageConsumer] = []
         self._stopping: asyncio.Event | None = None
 
     async def __aenter__(self) -> Self:
         self._check_stopped("start")
         async with AsyncExitStack() as stack:
-            self._context = context = await stack.enter_async_context(self._factory.create_context())
-            stack.callback(self._note_end)
-            context.auto_start = False
-            context.exception_listener = self.exception_listener
+            context = await stack.enter_async_context(self._factory.create_context())
+            stack.callback(self._end)
+            self._begin(context)
             for listener in self._listeners:
-                own = await stack.enter_async_context(context.create_context())
-                self._consumers.append(self._attach(listener, own))
+                self._attach(listener, await stack.enter_async_context(context.create_context()))
             await context.ready()
             await context.start()
             self._stack = stack.pop_all()
         return self
 
-    def _attach(self, listener: Listener, context: JMSContext) -> MessageConsumer:
-        context.auto_start = False
-        consumer = context.create_consumer(listener.destination, listener.selector, **listener.options)
-        consumer.message_listener = _listening(listener.handler, context)
-        return consumer
+    def _message_listener(self, handler: Handler, context: JMSContext) -> MessageListener:
+        report = session_of(context).endpoint.report
 
-    def _note_end(self) -> None:
-        self._context = None
-        self._consumers.clear()
+        async def listen(message: Message) -> None:
+            try:
+                arguments, reply_to = handler.arguments(message), message.reply_to
+            except JMSError as error:  # another delivery would not help
+                report(error)
+                return
+            try:
+                result = handler.function(*arguments)
+                if isawaitable(result):
+                    result = await result
+                if result is not None and reply_to is not None:
+                    await context.reply(message, result)
+            except (Exception, asyncio.CancelledError) as error:
+                handler.note_failure(message, error)
+                raise
+
+        return listen
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for consumer in self._consumers:
-            consumer.message_listener = None  # all end after the present message, while the first is waited for
+        self._begin_ending()
         await self._stack.__aexit__(kind, error, trace)
 
     @asynccontextmanager
@@ -77,19 +85,21 @@ class App(AnyApp[JMSContext]):
         """
         loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
+        before = {number: signal.getsignal(number) for number in SIGNALS}
         for number in SIGNALS:
             loop.add_signal_handler(number, self.stop)
         try:
             async with self:
                 await self._stopping.wait()
-                self._ignore_signals(loop)
+                for number in SIGNALS:
+                    loop.remove_signal_handler(number)
+                    # asyncio leaves a handler for SIGINT that would cancel the listeners, one traceback each.
+                    signal.signal(number, signal.SIG_DFL)
         finally:
-            self._ignore_signals(loop)
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+                signal.signal(number, before[number] or signal.SIG_DFL)
             self._stopping = None
-
-    def _ignore_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
 
     def stop(self) -> None:
         """End `run` or `serve`, when the listeners have finished their present messages."""
@@ -97,28 +107,20 @@ class App(AnyApp[JMSContext]):
             self._stopping.set()
 
     def run(self) -> None:
-        """Run as a program of its own; see `serve`."""
-        asyncio.run(self.serve())
+        """Run as a program of its own; see `serve`.
+
+        Raise IllegalStateError in a program that runs an event loop already.
+        """
+        if _is_loop_running():
+            raise IllegalStateError(
+                "run: an event loop is running: call `await app.serve()`, or enter `async with app:`"
+            )
+        run(self.serve())
 
 
-def _listening(handler: Handler, context: JMSContext) -> Callable[[Message], Awaitable[None]]:
-    """Return the message listener that calls a handler, and sends what it returns as the reply."""
-    report = session_of(context).endpoint.report
-
-    async def listen(message: Message) -> None:
-        try:
-            arguments, reply_to = handler.arguments(message), message.reply_to
-        except JMSError as error:  # another delivery would not help
-            report(error)
-            return
-        try:
-            result = handler.function(*arguments)
-            if isawaitable(result):
-                result = await result
-            if result is not None and reply_to is not None:
-                await context.reply(message, result)
-        except (Exception, asyncio.CancelledError) as error:
-            handler.note_failure(message, error)
-            raise
-
-    return listen
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -2,19 +2,18 @@
 
 import signal
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from inspect import iscoroutinefunction
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from fjm2.jms import JMSError, Message
-from fjm2.jms.blocking import ConnectionFactory, JMSContext, MessageConsumer
+from fjm2.jms import JMSError, Message, MessageListener
+from fjm2.jms.blocking import ConnectionFactory, JMSContext
 from fjm2.jms.blocking.context import reporter_of
 
 from .application import SIGNALS
 from .handler import Handler
-from .listeners import AnyApp, Listener
+from .listeners import AnyApp
 
 __all__ = ["App"]
 
@@ -28,9 +27,8 @@ class App(AnyApp[JMSContext]):
 
     def __init__(self, uri: str | None = None, **options: Any) -> None:
         self._factory = ConnectionFactory(uri, **options)
-        super().__init__(self._factory.uri, "codec" in options)
+        super().__init__("codec" in options)
         self._stack = ExitStack()
-        self._consumers: list[MessageConsumer] = []
         self._stopping = threading.Event()
 
     def _check(self, handler: Handler) -> Handler:
@@ -41,32 +39,39 @@ class App(AnyApp[JMSContext]):
     def __enter__(self) -> Self:
         self._check_stopped("start")
         with ExitStack() as stack:
-            self._context = context = stack.enter_context(self._factory.create_context())
-            stack.callback(self._note_end)
-            context.auto_start = False
-            context.exception_listener = self.exception_listener
+            context = stack.enter_context(self._factory.create_context())
+            stack.callback(self._end)
+            self._begin(context)
             for listener in self._listeners:
-                self._consumers.append(self._attach(listener, stack.enter_context(context.create_context())))
+                self._attach(listener, stack.enter_context(context.create_context()))
             context.ready()
             context.start()
             self._stack = stack.pop_all()
         return self
 
-    def _attach(self, listener: Listener, context: JMSContext) -> MessageConsumer:
-        context.auto_start = False
-        consumer = context.create_consumer(listener.destination, listener.selector, **listener.options)
-        consumer.message_listener = _listening(listener.handler, context)
-        return consumer
+    def _message_listener(self, handler: Handler, context: JMSContext) -> MessageListener:
+        report = reporter_of(context)
 
-    def _note_end(self) -> None:
-        self._context = None
-        self._consumers.clear()
+        def listen(message: Message) -> None:
+            try:
+                arguments, reply_to = handler.arguments(message), message.reply_to
+            except JMSError as error:  # another delivery would not help
+                report(error)
+                return
+            try:
+                result = handler.function(*arguments)
+                if result is not None and reply_to is not None:
+                    context.reply(message, result)
+            except BaseException as error:
+                handler.note_failure(message, error)
+                raise
+
+        return listen
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for consumer in self._consumers:
-            consumer.message_listener = None  # all end after the present message, while the first is waited for
+        self._begin_ending()
         self._stack.__exit__(kind, error, trace)
 
     def run(self) -> None:
@@ -90,24 +95,3 @@ class App(AnyApp[JMSContext]):
     def stop(self) -> None:
         """End `run`, when the listeners have finished their present messages. Any thread may call this."""
         self._stopping.set()
-
-
-def _listening(handler: Handler, context: JMSContext) -> Callable[[Message], None]:
-    """Return the message listener that calls a handler, and sends what it returns as the reply."""
-    report = reporter_of(context)
-
-    def listen(message: Message) -> None:
-        try:
-            arguments, reply_to = handler.arguments(message), message.reply_to
-        except JMSError as error:  # another delivery would not help
-            report(error)
-            return
-        try:
-            result = handler.function(*arguments)
-            if result is not None and reply_to is not None:
-                context.reply(message, result)
-        except BaseException as error:
-            handler.note_failure(message, error)
-            raise
-
-    return listen

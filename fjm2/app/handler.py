@@ -20,7 +20,8 @@ class Handler:
     """A function of an application, and the message or body that each of its parameters gets."""
 
     def __init__(self, function: Callable[..., Any], has_codec: bool) -> None:
-        """Raise TypeError if a parameter has no annotation, or one that is not for messages.
+        """Raise TypeError if a parameter has no annotation, or one that is not for messages; if there are two for the
+        body, or for the message; or if the function is a generator function.
 
         With `has_codec`, bodies may be of any class.
         """
@@ -30,19 +31,26 @@ class Handler:
         signature = inspect.signature(function)
         required = [one for one in signature.parameters.values() if one.default is one.empty]
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        unexpected = TypeError(
+            f"{self.name}{signature}: expected a parameter for the body, as in (body: str), or for the message, as "
+            "in (message: TextMessage), or one for each"
+        )
         if not required or any(one.kind not in positional for one in required):
-            raise TypeError(
-                f"{self.name}{signature}: expected a parameter for the body, as in (body: str), or for the message, as "
-                "in (message: TextMessage), or both"
-            )
+            raise unexpected
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{self.name} is a generator function: expected one that returns the reply, or None")
         try:
             hints = get_type_hints(function)
         except (NameError, TypeError) as error:
             raise TypeError(f"{self.name}: cannot read the annotations: {error}") from error
-        self._contents = [self._content(one.name, hints.get(one.name, one.empty)) for one in required]
+        contents = [self._content(one.name, hints.get(one.name, one.empty)) for one in required]
+        if len({is_message for is_message, _ in contents}) < len(contents):
+            raise unexpected
+        self._contents = [content for _, content in contents]
 
-    def _content(self, parameter: str, annotation: Any) -> Callable[[Message], Any]:
-        """Return the function that takes out of a message what a parameter gets."""
+    def _content(self, parameter: str, annotation: Any) -> tuple[bool, Callable[[Message], Any]]:
+        """Return True if a parameter gets the message itself, and the function that takes out of a message what it
+        gets."""
         choices = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
         kinds = [object if one is Any else one for one in choices if one is not NoneType]
         kind: Any = kinds[0]
@@ -53,9 +61,10 @@ class Handler:
                 "classes for the message; str, bytes, bool, int, float, dict, list, tuple or object for its body; "
                 "bodies of other classes need App(codec=...)"
             )
+        is_message = issubclass(origin, Message)
         if len(choices) == 1:
-            return lambda message: content_of(message, kind)
-        return lambda message: None if message.get_body(object) is None else content_of(message, kind)
+            return is_message, lambda message: content_of(message, kind)
+        return is_message, lambda message: None if message.get_body(object) is None else content_of(message, kind)
 
     def _is_taken(self, kind: type) -> bool:
         if kind is inspect.Parameter.empty:

@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fjm2.jms import Destination, ExceptionListener, IllegalStateError, Overflow, Selector, Topic, TopicPattern
+from fjm2.jms import Destination, ExceptionListener, IllegalStateError, MessageListener, Overflow, Selector
+from fjm2.jms.consumer import topic_or_pattern
 from fjm2.jms.producer import check_destination
 
 from .handler import Handler
 
+if TYPE_CHECKING:
+    from fjm2.jms import JMSContext, MessageConsumer, blocking
+
 _F = TypeVar("_F", bound=Callable[..., Any])
-_C = TypeVar("_C")
+_C = TypeVar("_C", "JMSContext", "blocking.JMSContext")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +27,16 @@ class Listener:
     options: dict[str, Any]
 
 
-def destination_of(name: str | Destination) -> Destination:
-    """Return the destination itself or, of a name, the topic; of a name with wildcards, the pattern."""
-    if not isinstance(name, str):
-        return check_destination(name)
-    return TopicPattern(name) if "*" in name or ">" in name else Topic(name)
-
-
 class AnyApp(Generic[_C]):
     """Common part of the `App` for asyncio and that for threads: the listeners, and the context while they run."""
 
-    def __init__(self, uri: str, has_codec: bool) -> None:
+    def __init__(self, has_codec: bool) -> None:
         self.exception_listener: ExceptionListener | None = None
         """Function called with each problem that no call can raise. Set it before the start. Without it, problems are
         logged."""
-        self._uri = uri
         self._has_codec = has_codec
         self._listeners: list[Listener] = []
+        self._consumers: list[MessageConsumer | blocking.MessageConsumer] = []
         self._context: _C | None = None
 
     def __repr__(self) -> str:
@@ -50,12 +47,12 @@ class AnyApp(Generic[_C]):
     def context(self) -> _C:
         """Context of the running application, for `send` and `request`. Listeners have sessions of their own."""
         if self._context is None:
-            raise IllegalStateError(f"the application on {self._uri} is not running: call run(), or enter it by `with`")
+            raise IllegalStateError("the application is not running: call run(), or enter it by `with`")
         return self._context
 
     def _check_stopped(self, call: str) -> None:
         if self._context is not None:
-            raise IllegalStateError(f"{call}: the application on {self._uri} is running already")
+            raise IllegalStateError(f"{call}: the application is running already")
 
     def listener(
         self,
@@ -66,6 +63,7 @@ class AnyApp(Generic[_C]):
         overflow: Overflow | str | None = None,
         messages_max: int | None = None,
         bytes_max: int | None = None,
+        block_s: float | str | None = None,
     ) -> Callable[[_F], _F]:
         """Declare the function below as a listener of a destination: `@app.listener("prices", selector="price > 10")`.
 
@@ -73,9 +71,10 @@ class AnyApp(Generic[_C]):
         message asks for a reply, the value is sent as the reply. The other arguments are those of `create_consumer`.
         """
         self._check_stopped("listener")
-        parsed = destination_of(destination)
+        parsed = topic_or_pattern(destination) if isinstance(destination, str) else check_destination(destination)
         Selector(selector or "")
-        options = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max, "no_local": no_local}
+        bounds = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max, "block_s": block_s}
+        options = {**bounds, "no_local": no_local}
 
         def declare(function: _F) -> _F:
             handler = self._check(Handler(function, self._has_codec))
@@ -86,3 +85,28 @@ class AnyApp(Generic[_C]):
 
     def _check(self, handler: Handler) -> Handler:
         return handler
+
+    def _begin(self, context: _C) -> None:
+        context.auto_start = False
+        context.exception_listener = self.exception_listener
+        self._context = context
+
+    def _attach(self, listener: Listener, context: _C) -> None:
+        """Let a listener get messages in a context of its own."""
+        context.auto_start = False
+        consumer = context.create_consumer(listener.destination, listener.selector, **listener.options)
+        consumer.message_listener = self._message_listener(listener.handler, context)
+        self._consumers.append(consumer)
+
+    def _message_listener(self, handler: Handler, context: _C) -> MessageListener:
+        """Return the message listener that calls a handler, and sends what it returns as the reply."""
+        raise NotImplementedError
+
+    def _begin_ending(self) -> None:
+        """Let all listeners end after their present messages, while the context of the first is closed."""
+        for consumer in self._consumers:
+            consumer.message_listener = None
+
+    def _end(self) -> None:
+        self._context = None
+        self._consumers.clear()
