@@ -8,10 +8,13 @@ import errno
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .base.interrupts import INTERRUPTED, end_at_interrupts, leaving_at_interrupts
 from .base.missing_extras import end_for_lack_of
+
+if TYPE_CHECKING:
+    from click import Command
 
 MODULES: Final[Mapping[str, str]] = {
     "fjm2": "fjm2.commands",
@@ -29,7 +32,7 @@ def _start(name: str) -> None:
         try:
             with leaving_at_interrupts():
                 program = import_module(MODULES[name])
-            program.main(prog_name=name)
+            _run(program.main, name)
         finally:
             end_at_interrupts()
     except KeyboardInterrupt:
@@ -43,6 +46,22 @@ def _start(name: str) -> None:
         if error.errno != errno.ENOSPC:
             raise
         sys.exit(f"Error: {error.strerror}")
+
+
+def _run(command: "Command", name: str) -> None:
+    """Run a command and exit with its code. On its own, click says "Aborted!" at Ctrl-C, and exits with 1."""
+    from click import Abort, ClickException
+
+    try:
+        code = command.main(prog_name=name, standalone_mode=False)
+    except Abort as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise SystemExit(1) from error
+    except ClickException as error:
+        error.show()
+        code = error.exit_code
+    sys.exit(code)
 
 
 def fjm2() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import click
 from rich.console import Console
@@ -162,6 +162,8 @@ class OutputDirectory:
     bytes: int = 0
     messages: int = 0
     _streams: dict[tuple[int, int], _Stream] = field(default_factory=dict)
+    _ends: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Offset after the last byte received of each stream, also of those that are not open."""
 
     def handle(self, event: Event) -> None:
         """Handle an event: store what arrived, and print what went wrong."""
@@ -169,8 +171,7 @@ class OutputDirectory:
             case ObjectCompleted():
                 self._store(event)
             case StreamOpened():
-                file = (self.directory / f"stream-{event.object_id}").open("wb")
-                self._streams[event.sender_id, event.object_id] = _Stream(file, event.start == 0)
+                self._open(event)
             case StreamReceived():
                 self._append(event)
             case StreamLost():
@@ -211,9 +212,18 @@ class OutputDirectory:
         self.objects += 1
         self.bytes += event.size
 
+    def _open(self, event: StreamOpened) -> None:
+        """Open the file of a stream. If the stream goes on after its sender was away, its file goes on, too."""
+        key = event.sender_id, event.object_id
+        end = self._ends.get(key)
+        mode: Literal["ab", "wb"] = "ab" if end is not None and event.start >= end else "wb"
+        file = (self.directory / f"stream-{event.object_id}").open(mode)
+        self._streams[key] = _Stream(file, event.start in (0, end))
+
     def _append(self, event: StreamReceived) -> None:
-        stream = self._streams[event.sender_id, event.object_id]
-        data = event.data
+        key = event.sender_id, event.object_id
+        stream, data = self._streams[key], event.data
+        self._ends[key] = event.start + len(data)
         if not stream.is_aligned:
             if not event.marks:
                 return

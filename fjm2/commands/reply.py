@@ -178,6 +178,4 @@ def _message(body: bytes, as_bytes: bool) -> Message:
     if not as_bytes:
         with contextlib.suppress(UnicodeDecodeError):
             return TextMessage(body.decode())
-    made = BytesMessage()
-    made.write_bytes(body)
-    return made
+    return BytesMessage(body)

@@ -66,17 +66,17 @@ async def _request(
     client_id: str | None,
 ) -> int:
     message = form.message(await read_all() if body == STDIN else os.fsencode(body))
-    subscribers = 0
+    known: list[str] = []
     async with open_bus_link(uri, client_id) as link:
         try:
             async with asyncio.timeout(timeout_s):
                 await link.bus.ready()
-                subscribers = link.bus.subscribers(topic)
+                known = link.bus.membership.subscriber_names(topic)
                 await _ask(link, topic, message, form, printer, replies or None)
         except TimeoutError:
             if not printer.messages or printer.messages < replies:
-                who = "" if subscribers else f": no known subscribers of {topic}"
-                raise click.ClickException(_missing(printer.messages, replies, timeout_s) + who) from None
+                asked = link.bus.membership.describe_asked(topic, known)
+                raise click.ClickException(_missing(printer.messages, replies, topic, timeout_s, asked)) from None
         except BrokenPipeError:
             abandon_stdout()
     return 1 if link.losses or printer.unreadable else 0
@@ -94,6 +94,6 @@ async def _ask(
     await printer.print_from(consumer, replies)
 
 
-def _missing(came: int, wanted: int, timeout_s: float) -> str:
+def _missing(came: int, wanted: int, topic: Topic, timeout_s: float, asked: str) -> str:
     told = f"{came} of {counted(wanted, 'reply')}" if came else "no reply"
-    return f"{told} within {timeout_s:g} s"
+    return f"{told} from {topic} within {timeout_s:g} s: {asked}"

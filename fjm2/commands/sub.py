@@ -54,9 +54,9 @@ def sub(
 ) -> None:
     """Print the messages of TOPIC, or of all topics that match a pattern.
 
-    Text and bytes are printed unchanged, maps, streams and objects as JSON. Of files, name and size are printed;
-    --save-to keeps them. The exit code is 1 if messages were lost
-    or dropped, or fewer than --count arrived.
+    Text and bytes are printed unchanged, maps, streams and objects as JSON. For a file, the name and the size are
+    printed; --save-to keeps the file. The exit code is 1 if messages were lost or dropped, or fewer than --count
+    arrived.
 
     \b
     Example: fjm2 sub prices --selector "symbol = 'ABC' AND price > 17"

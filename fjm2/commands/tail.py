@@ -12,8 +12,7 @@ from typing import Final
 import click
 
 from fjm2.base.errors import FJM2Error
-from fjm2.base.logs import one_line
-from fjm2.base.quantities import counted
+from fjm2.base.quantities import counted, one_line
 from fjm2.jms import Message, Selector, Topic, TopicPattern
 from fjm2.messages.destination import KIND_FLAGS
 from fjm2.messages.files.parts import is_later_part

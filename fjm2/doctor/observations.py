@@ -11,7 +11,7 @@ from fjm2.bus.presence import VERSION, Announcement, Flag
 from fjm2.bus.presence import decode as decode_announcement
 from fjm2.norm import Address, Train
 from fjm2.norm.core.wire import VERSION as NORM_VERSION
-from fjm2.norm.core.wire import Application, MessageType, decode
+from fjm2.norm.core.wire import Ack, Application, FromReceiver, MessageType, Nack, Position, Status, StatusFlag, decode
 
 from .verdict import Finding, fault, ok, unknown, warning
 
@@ -19,6 +19,10 @@ _NODES_MAX = 4096  # bounds the memory that forged ids can take
 _SHOWN_MAX = 5  # items listed in a text
 _DATA = NORM_VERSION << 4 | MessageType.DATA
 _ANNOUNCEMENT_VERSION_MAX = 8  # higher numbers are not announcements of a later FJM2, but other data
+_ANSWERS_MIN = 3
+"""Answers, with data between them, that show a problem."""
+_GAINED_MIN = 0.5
+"""Part of the data that a healthy receiver gets. If only small datagrams arrive, it is less."""
 PROBE_MAGIC = b"FJM2 probe"
 """First bytes of the doctor's own datagrams."""
 
@@ -40,6 +44,32 @@ class ObservedNode:
 
 
 @dataclass(slots=True)
+class ObservedReceiver:
+    """A receiver of one sender, as its answers show it."""
+
+    progress: int
+    """Bytes that were new there, as the first answer tells."""
+    sent: int
+    """Bytes of the sender's data that had been heard by then."""
+    gained: int = 0
+    """Bytes that were new there between the first and the last answer."""
+    heard: int = 0
+    """Bytes of data that were heard between these answers."""
+    answers: int = 1
+    """Answers with data of the sender between them."""
+    is_lacking: bool = False
+    """True if it requested repairs."""
+    is_well: bool = False
+    """True if it confirmed anything, or is full."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if it answers, and gets little of what the sender sends."""
+        is_losing = self.gained < _GAINED_MIN * self.heard
+        return self.is_lacking and not self.is_well and is_losing and self.answers >= _ANSWERS_MIN
+
+
+@dataclass(slots=True)
 class Observations:
     """Findings about nodes, connections and hosts, from the packets that were sent to the group."""
 
@@ -57,6 +87,12 @@ class Observations:
     datagrams: int = 0
     sources: set[str] = field(default_factory=set)
     """Addresses of all hosts that sent anything, without scopes."""
+    data: Counter[int] = field(default_factory=Counter)
+    """Bytes of datagrams with data, by sender."""
+    largest: Counter[int] = field(default_factory=Counter)
+    """Length of the largest of them in bytes, by sender."""
+    receivers: dict[tuple[int, int], ObservedReceiver] = field(default_factory=dict)
+    """Receivers that tell their progress, by their own node id and that of the sender."""
 
     def receive(self, train: Train) -> None:
         """Handle a train sent to the group."""
@@ -65,7 +101,11 @@ class Observations:
             self.sources.add(train.address[0].partition("%")[0])
         data, size = train.data, train.segment_bytes
         if data[0] == _DATA and data.size > 8:
-            self._note(int.from_bytes(data[4:8].tobytes()), train.address, train.count)  # a train has one sender
+            sender_id = int.from_bytes(data[4:8].tobytes())
+            self._note(sender_id, train.address, train.count)  # a train has one sender
+            if sender_id in self.nodes:
+                self.data[sender_id] += data.size
+                self.largest[sender_id] = max(self.largest[sender_id], min(size, data.size))
             return
         for start in range(0, data.size, size):
             self._receive_datagram(data[start : start + size].tobytes(), train.address)
@@ -82,6 +122,26 @@ class Observations:
         self._note(message.source_id, address, 1)
         if isinstance(message, Application) and message.source_id not in self.ours:
             self._receive_announcement(message.source_id, message.content)
+        elif isinstance(message, FromReceiver):
+            self._receive_answer(message)
+
+    def _receive_answer(self, answer: FromReceiver) -> None:
+        status = next((each for each in answer.extensions if isinstance(each, Status)), None)
+        if status is None:
+            return
+        key, data = (answer.source_id, answer.sender_id), self.data[answer.sender_id]
+        receiver = self.receivers.get(key)
+        if receiver is None:
+            if len(self.receivers) >= _NODES_MAX:
+                return
+            receiver = self.receivers[key] = ObservedReceiver(status.progress, data)
+        elif data - receiver.sent > receiver.heard:
+            receiver.answers += 1
+            receiver.heard = data - receiver.sent
+            receiver.gained = (status.progress - receiver.progress) & 0xFFFFFFFF
+        has_confirmed = isinstance(answer, Ack) and isinstance(answer.content, Position)
+        receiver.is_lacking |= isinstance(answer, Nack)
+        receiver.is_well |= has_confirmed or bool(status.flags & StatusFlag.FULL)
 
     def _note(self, node_id: int, address: Address, count: int) -> None:
         if node_id in self.ours or (node_id not in self.nodes and len(self.nodes) >= _NODES_MAX):
@@ -118,6 +178,7 @@ def judge_bus(heard: Observations, seconds: float, group: str) -> Iterator[Findi
     """Yield findings about the members of the bus: their connections, ids and versions, and traffic that is not
     theirs."""
     yield _connections(heard, seconds, group)
+    yield from _progress(heard)
     yield from _node_ids(heard)
     yield from _client_ids(heard)
     yield from _strangers(heard, group)
@@ -143,6 +204,37 @@ def _connections(heard: Observations, seconds: float, group: str) -> Finding:
         f"no other member was heard in {group} within {seconds:.1f} s",
         "start a subscriber on another host, or: fjm2 doctor --listen there, fjm2 doctor --probe here",
     )
+
+
+def _progress(heard: Observations) -> Iterator[Finding]:
+    stuck = {key: one for key, one in heard.receivers.items() if one.is_stuck}
+    for (node_id, sender_id), one in itertools.islice(stuck.items(), _SHOWN_MAX):
+        host, sender = (_host_of(heard, node) for node in (node_id, sender_id))
+        client_id = next((each.client_id for node, each in heard.connections.values() if node == node_id), None)
+        name = repr(client_id) if client_id else f"node {node_id:#x}"
+        size, part = heard.largest[sender_id], one.gained / one.heard
+        yield fault(
+            "progress",
+            "receiver_gets_little",
+            f"{name} at {host} answers, but gets only {part:.0%} of the data from {sender}: its MTU, or that "
+            f"of the path, is too small for datagrams of {size} bytes, or the path is too slow",
+            f"on {host}: fjm2 doctor",
+            f"on {sender}: ping -M do -s {size} {host}",
+            "give all interfaces and switch ports along the path the same MTU: ip link set INTERFACE mtu 1500",
+            "or send smaller segments, in the URI of the publishers: &segment_bytes=1200",
+            node_id=node_id,
+            host=host,
+            datagram_bytes=size,
+        )
+    if heard.receivers and not stuck:
+        yield ok(
+            "progress", f"{counted(len({node for node, _ in heard.receivers}), 'receiver')} answered, none is stuck"
+        )
+
+
+def _host_of(heard: Observations, node_id: int) -> str:
+    node = heard.nodes.get(node_id)
+    return node.addresses[-1][0] if node is not None and node.addresses else "an unknown host"
 
 
 def _node_ids(heard: Observations) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from .prober import ProbedListener, Series, all_times, percentile
 from .scene import Scene, same_network
 from .verdict import Finding, fault, ok, unknown, warning
 
+_HERE = "this host"
 _LOSS_FAULT = 0.2  # share of round trips; a LAN that loses this many has a defect
 _SLOW_MS = 100.0  # no LAN takes this long, so that FJM2's first estimate of the round-trip time is too small
 _CLOCK_S = 0.5  # times to live are rarely shorter than seconds
@@ -51,9 +52,7 @@ def _ways(scene: Scene, one: ProbedListener) -> Iterator[Finding]:
     goes_out, comes_in = one.by_multicast > 0, one.got("both") + one.got("answered") > 0
     multicast = goes_out or comes_in
     yield _multicast(scene, one, "multicast_out", goes_out, f"from here to {one.host}", one.host, unicast or multicast)
-    yield _multicast(
-        scene, one, "multicast_in", comes_in, f"from {one.host} to here", "this host", unicast or multicast
-    )
+    yield _multicast(scene, one, "multicast_in", comes_in, f"from {one.host} to here", _HERE, unicast or multicast)
     if one.got("unicast"):
         yield ok("unicast", f"arrives both ways ({one.got('unicast')} of {_sent(one, 'unicast')})")
     else:
@@ -88,7 +87,8 @@ def _likely_causes(scene: Scene, one: ProbedListener, receiver: str) -> Iterator
             f"{_own(scene)} and {one.host} seem to be in different networks: routers forward no multicast unless they "
             "are set up for it, and ttl must be larger than 1; or run a gateway (fjm2d) in each"
         )
-    yield f"a firewall on {receiver}: run fjm2 doctor there, as root, to find the rule"
+    where = "here" if receiver == _HERE else "there"
+    yield f"a firewall on {receiver}: run fjm2 doctor {where}, as root, to find the rule"
     yield "the other host's bus is on another interface: run fjm2 doctor there to see on which"
     yield "a switch with IGMP snooping and no querier: enable a querier in it (or in a router), or disable snooping"
     yield "wireless access points and virtual switches that filter multicast, or isolate their clients"
@@ -123,7 +123,8 @@ def _quality(one: ProbedListener) -> Iterator[Finding]:
         if series is not None and series.received:
             if check == "multicast_loss" and name == "group" and one.got("both"):
                 continue
-            yield _loss(check, series, one)
+            by = {"both": "by multicast", "group": "out by multicast and back by unicast"}.get(name, "by unicast")
+            yield _loss(check, series, one, by)
     times = list(all_times(one))
     if times:
         half, most = percentile(times, 0.5), percentile(times, 0.99)
@@ -141,14 +142,13 @@ def _quality(one: ProbedListener) -> Iterator[Finding]:
             yield ok("rtt", text, **figures)
 
 
-def _loss(check: str, series: Series, one: ProbedListener) -> Finding:
+def _loss(check: str, series: Series, one: ProbedListener, by: str) -> Finding:
     lost = series.sent - series.received
     part = lost / series.sent
     figures = {"sent": series.sent, "received": series.received}
-    what = "multicast" if check == "multicast_loss" else "unicast"
     if not lost:
-        return ok(check, f"none of {counted(series.sent, f'{what} round trip')} was lost", **figures)
-    text = f"{lost} of {counted(series.sent, f'{what} round trip')} with {one.host} were lost ({part:.0%})"
+        return ok(check, f"none of {counted(series.sent, 'round trip')} {by} was lost", **figures)
+    text = f"{lost} of {counted(series.sent, 'round trip')} {by} with {one.host} were lost ({part:.0%})"
     advice = "look at the error counters along the path: ip -s link, the switch ports, the radio"
     if part >= _LOSS_FAULT:
         return fault(check, "much_loss", text + ": too many to repair at any speed", advice, **figures)

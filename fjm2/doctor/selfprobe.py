@@ -102,7 +102,7 @@ def judge_echo(scene: Scene, echo: Echo) -> Iterator[Finding]:
             "self_probe",
             "nothing_comes_back",
             f"none of {lot} came back over {name}: this host drops them",
-            "look at the firewall above; to see its rules: sudo fjm2 doctor",
+            "look at this host's firewall rules: the check firewall names them, for root",
         )
         return
     median = sorted(echo.times_us)[echo.received // 2]

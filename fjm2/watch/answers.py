@@ -16,6 +16,10 @@ _IN_VAIN_MIN_S: Final = 1.0
 """Shortest time for which a sender must have asked a receiver to count as having given up on it. After a shorter time,
 the receiver probably answered, and the answer was lost on the way here. A receiver that was never heard may answer by
 unicast."""
+_FEW_NODES_MAX: Final = 8
+"""Number of nodes that a sender asks together and that all confirm to the group. Of more, most confirm to it alone."""
+_PRIVATE_REQUESTS_MAX: Final = 2
+"""Requests for one position that a node of a crowd may have answered to the sender alone. Later answers are heard."""
 FORGOTTEN_S: Final = 60.0
 """Time of silence after which a receiver is forgotten."""
 
@@ -27,6 +31,14 @@ class _Awaited:
     position: Position
     first_at: float
     last_at: float
+    is_crowd: bool
+    """True if it was last asked together with many others."""
+    requests: int = 1
+
+    @property
+    def may_be_confirmed(self) -> bool:
+        """True if the receiver may have confirmed to the sender alone, which is not heard here."""
+        return self.is_crowd and self.requests <= _PRIVATE_REQUESTS_MAX
 
 
 @dataclass(slots=True)
@@ -54,16 +66,21 @@ class Receiver:
     def awaited_s(self, now: float) -> float | None:
         """Return the longest time that a sender has been waiting for a confirmation, in seconds; None if no sender
         waits."""
-        waits = [now - one.first_at for one in self._awaited.values() if now - one.last_at < _ASKING_MAX_S]
+        waits = (
+            now - one.first_at
+            for one in self._awaited.values()
+            if now - one.last_at < _ASKING_MAX_S and not one.may_be_confirmed
+        )
         return max(waits, default=None)
 
-    def ask(self, sender_id: int, position: Position, now: float) -> None:
-        """Note that a sender asks the receiver to confirm everything up to a position."""
+    def ask(self, sender_id: int, position: Position, is_crowd: bool, now: float) -> None:
+        """Note that a sender asks the receiver to confirm everything up to a position, perhaps as one of a crowd."""
         awaited = self._awaited.get(sender_id)
         if awaited is not None and awaited.position == position:
-            awaited.last_at = now
+            awaited.last_at, awaited.is_crowd = now, is_crowd
+            awaited.requests += 1
         elif awaited is not None or len(self._awaited) < _SENDERS_MAX:
-            self._awaited[sender_id] = _Awaited(position, now, now)
+            self._awaited[sender_id] = _Awaited(position, now, now, is_crowd)
 
     def confirm(self, sender_id: int, position: Position, now: float) -> None:
         """Note that the receiver confirmed a position to a sender."""
@@ -82,7 +99,7 @@ class Receiver:
         for sender_id in [one for one, awaited in self._awaited.items() if now - awaited.last_at >= _ASKING_MAX_S]:
             awaited = self._awaited.pop(sender_id)
             is_vain = self.acks > 0 and awaited.last_at - awaited.first_at >= _IN_VAIN_MIN_S
-            if is_vain and len(self.given_up_at) < _SENDERS_MAX:
+            if is_vain and not awaited.may_be_confirmed and len(self.given_up_at) < _SENDERS_MAX:
                 self.given_up_at[sender_id] = awaited.last_at
 
 
@@ -101,7 +118,7 @@ class Answers:
         for node_id in nodes:
             receiver = self._receiver(node_id, now)
             if receiver is not None:
-                receiver.ask(sender_id, position, now)
+                receiver.ask(sender_id, position, len(nodes) > _FEW_NODES_MAX, now)
 
     def note_confirmed(self, sender_id: int, node_id: int, position: Position | None, now: float) -> None:
         """Note a confirmation by a receiver. If a position is given, everything up to it has arrived."""

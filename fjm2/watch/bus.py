@@ -1,7 +1,7 @@
 """Reconstruction of the state of a bus from its packets: connections, topics, senders, receivers and gateways. No I/O.
 
-Everything on a bus is multicast, the answers of receivers included, so that listening is enough. Memory is bounded,
-whatever is received.
+Everything on a bus is multicast, so that listening is enough. Only in crowds most confirmations go to the sender alone:
+of these, a few are heard of each receiver. Memory is bounded, whatever is received.
 """
 
 from collections.abc import Callable, Iterable

@@ -51,6 +51,9 @@ class TopicReport:
     """Client ids of connections, or connection ids of those without a client id."""
     subscribers: tuple[str, ...]
     """Client ids of connections, or connection ids of those without a client id."""
+    possible_subscribers: tuple[str, ...]
+    """Labels of connections that subscribe to more topics than they list, as those with patterns do, and may get the
+    messages of this one."""
 
     @property
     def label(self) -> str:

@@ -44,14 +44,20 @@ class Reporter:
     def topics(self) -> tuple[TopicReport, ...]:
         """Return all destinations with messages or subscribers, the busiest first."""
         subscribers: dict[int, list[str]] = {}
+        subscribers_to_more: list[str] = []
         topics, connections = self._heard.topics, self._heard.connections
         for peer in connections:
+            label = connections.label_of(peer.connection_id)
             for number in peer.topics:
-                subscribers.setdefault(number, []).append(connections.label_of(peer.connection_id))
+                subscribers.setdefault(number, []).append(label)
+            if peer.wants_all:
+                subscribers_to_more.append(label)
         for number in subscribers:
             topics.topic(number)
         entries = [
-            self._topic(one, subscribers.get(one.hash, [])) for one in topics if one.messages or one.hash in subscribers
+            self._topic(one, subscribers.get(one.hash, []), subscribers_to_more)
+            for one in topics
+            if one.messages or one.hash in subscribers
         ]
         return tuple(sorted(entries, key=lambda one: (-one.messages_per_s, -one.messages, one.label)))
 
@@ -110,7 +116,8 @@ class Reporter:
         topic = self._heard.topics.topic(number)
         return hash_label(number) if topic is None or topic.name is None else topic.name
 
-    def _topic(self, topic: TopicActivity, subscribers: list[str]) -> TopicReport:
+    def _topic(self, topic: TopicActivity, subscribers: list[str], subscribers_to_more: list[str]) -> TopicReport:
+        possible = () if topic.is_private else set(subscribers_to_more).difference(subscribers)
         return TopicReport(
             name=topic.name,
             hash=topic.hash,
@@ -119,6 +126,7 @@ class Reporter:
             bytes_per_s=self._rates.per_s("topic_bytes", topic.hash, topic.bytes),
             publishers=tuple(sorted(map(self._heard.connections.label_of, topic.publishers))),
             subscribers=tuple(sorted(subscribers)),
+            possible_subscribers=tuple(sorted(possible)),
         )
 
     def _sender(self, node_id: int, sender: Sender) -> SenderReport:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from fjm2.jms import Destination, Queue, Topic
+from fjm2.jms import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from fjm2.messages.destination import destination_from
 from fjm2.messages.errors import InvalidDestinationError
 from fjm2.messages.frame import Frame
@@ -37,6 +37,11 @@ class TopicActivity:
         unknown."""
         one = self.destination
         return None if one is None else one.name if type(one) is Topic else str(one)
+
+    @property
+    def is_private(self) -> bool:
+        """True if only the connection that made the destination can consume from it."""
+        return isinstance(self.destination, TemporaryTopic | TemporaryQueue)
 
 
 class Topics:

@@ -36,9 +36,8 @@ async def main(uri):
             assert message.text.startswith(f"{number} ")
         print(type(asyncio.get_running_loop()).__module__)
 
-from fjm2.commands.support.common import _loop_factory
-with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-    runner.run(main(sys.argv[1]))
+import fjm2
+fjm2.run(main(sys.argv[1]))
 """
 OPEN = """
 import fjm2, fjm2.jms, fjm2.jms.blocking, fjm2.norm, fjm2.record, sys

@@ -80,3 +80,26 @@ def test_every_program_begins_there() -> None:
     entries = dict(line.split(" = ") for line in lines if line)
     assert entries == {name: f"fjm2.programs:{name.replace('-', '_')}" for name in programs.MODULES}
     assert all(hasattr(programs, entry.partition(":")[2]) for entry in entries.values())
+
+
+AT_THE_COMMAND_LINE = """
+import os, signal, sys
+import click
+import fjm2.programs
+
+class Interrupted(click.Command):
+    def parse_args(self, ctx, args):
+        os.kill(os.getpid(), signal.SIGINT)
+        return super().parse_args(ctx, args)
+
+import fjm2.commands
+fjm2.commands.main.add_command(Interrupted("late"))
+sys.argv = ["fjm2", "late"]
+fjm2.programs.fjm2()
+"""
+
+
+def test_ctrl_c_while_the_command_line_is_read_says_nothing_and_exits_with_130() -> None:
+    argv = (sys.executable, "-W", "error", "-c", AT_THE_COMMAND_LINE)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")

@@ -56,9 +56,7 @@ class MessageTemplate:
 
     def _empty(self, body: bytes) -> Message:
         if self.as_bytes:
-            made = BytesMessage()
-            made.write_bytes(body)
-            return made
+            return BytesMessage(body)
         try:
             return TextMessage(body.decode())
         except UnicodeDecodeError as error:

@@ -10,7 +10,6 @@ import click
 
 from fjm2.base.quantities import counted
 from fjm2.bus.bus import Bus
-from fjm2.bus.closing import CloseDeadline
 from fjm2.bus.config import BusConfig
 from fjm2.bus.losses.names import listed
 from fjm2.jms import ConnectionFactory, MessagesDroppedError, MessagesLostError, Session, UnconfirmedError
@@ -83,6 +82,6 @@ async def open_bus_link(uri: str, client_id: str | None, **settings: Any) -> Asy
         limit_s = _CLOSE_S
         raise
     finally:
-        not_confirmed = await bus.close(CloseDeadline(bus, _CLOSE_S, limit_s))
+        not_confirmed = await bus.close(bus.close_deadline(_CLOSE_S, limit_s))
         if not_confirmed is not None and not link.is_unconfirmed:
             link.handle_error(UnconfirmedError(str(not_confirmed)))

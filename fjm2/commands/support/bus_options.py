@@ -23,6 +23,7 @@ from fjm2.jms import (
     Topic,
     TopicPattern,
 )
+from fjm2.jms.consumer import topic_or_pattern
 
 from .common import Duration
 
@@ -72,10 +73,7 @@ class TopicNames(click.ParamType[Topic | TopicPattern]):
 
 def to_topic(value: object) -> Topic | TopicPattern:
     """Return the topic of a name or, if it has wildcards, the pattern."""
-    if isinstance(value, Topic | TopicPattern):
-        return value
-    name = str(value)
-    return TopicPattern(name) if "*" in name or ">" in name else Topic(name)
+    return value if isinstance(value, Topic | TopicPattern) else topic_or_pattern(str(value))
 
 
 class SelectorText(click.ParamType[str]):

@@ -1,7 +1,6 @@
 """Parts that all commands share: session options, the event loop, and exit codes."""
 
 import asyncio
-import contextlib
 import math
 import os
 import signal
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from fjm2.base.errors import FJM2Error
+from fjm2.base.event_loop import uvloop_class
 from fjm2.base.interrupts import INTERRUPTED, end_at_interrupts
 from fjm2.base.quantities import duration_text, seconds_of
 
@@ -85,8 +85,10 @@ def run(main: Coroutine[Any, Any, int]) -> None:
     Errors are printed in one line. Ctrl-C and SIGTERM cancel the coroutine, which then cleans up.
     """
     cancellable = _cancellable(main)
+    # KeyboardInterrupt while asyncio makes its first task would be raised where nobody takes it.
+    end_at_interrupts()
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=uvloop_class()) as runner:
             code = runner.run(cancellable)
         end_at_interrupts()
     except OSError as error:
@@ -97,28 +99,17 @@ def run(main: Coroutine[Any, Any, int]) -> None:
     except (KeyboardInterrupt, asyncio.CancelledError):
         end_at_interrupts()
         code = INTERRUPTED
-    finally:
-        # Ctrl-C may have come before they began.
-        cancellable.close()
-        main.close()
     sys.exit(code)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
 
 
 async def _cancellable(main: Coroutine[Any, Any, int]) -> int:
     task = asyncio.ensure_future(main)
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(NotImplementedError):  # Windows
+    try:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
+    except NotImplementedError:  # Windows
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return await task
     finally:

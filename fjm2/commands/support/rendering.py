@@ -207,19 +207,32 @@ def saving(show: Formatter, folder: str) -> Formatter:
 
     def save(message: Message) -> bytes:
         if isinstance(message, FileMessage) and message.path is not None:
-            target = free_path(folder, message.name)
+            try:
+                target = take_path(folder, message.name)
+            except OSError as error:
+                raise FJM2Error(f"it cannot be saved in {folder}: {error}") from error
             try:
                 message.save(target)
             except OSError as error:
+                os.unlink(target)
                 raise FJM2Error(f"it cannot be saved as {target}: {error}") from error
         return show(message)
 
     return save
 
 
-def free_path(folder: str, name: str) -> str:
-    """Return the path of a name in a folder, with a number before its extension if it is taken."""
+def take_path(folder: str, name: str) -> str:
+    """Make an empty file, and return its path: a name in a folder, with a number before its extension if it is taken.
+
+    Others may do the same at the same time: all subscribers get a file at once.
+    """
     stem, extension = os.path.splitext(name)
     numbered = (f"{stem}-{number}{extension}" for number in itertools.count(2))
-    paths = (os.path.join(folder, one) for one in itertools.chain((name,), numbered))
-    return next(path for path in paths if not os.path.lexists(path))
+    for one in itertools.chain((name,), numbered):
+        path = os.path.join(folder, one)
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("numbers never end")

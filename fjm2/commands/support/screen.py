@@ -8,8 +8,7 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fjm2.base.logs import one_line
-from fjm2.base.quantities import counted
+from fjm2.base.quantities import counted, one_line
 from fjm2.watch import BusReport, ConnectionReport, GatewayReport, ReceiverReport, SenderReport, TopicReport
 
 from .live_view import quantity, rate, span
@@ -67,6 +66,10 @@ def _count_of(names: Sequence[str]) -> str:
     return f"{len(names):,}"
 
 
+def _subscribers(row: TopicReport) -> str:
+    return _names([*row.subscribers, *(f"{label}?" for label in row.possible_subscribers)])
+
+
 def _topics(rows: Sequence[TopicReport], names_always: bool = False) -> _Section:
     columns = (
         _Column("TOPIC", lambda row: row.label, 3),
@@ -74,9 +77,9 @@ def _topics(rows: Sequence[TopicReport], names_always: bool = False) -> _Section
         _Column("B/S", lambda row: quantity(row.bytes_per_s)),
         _Column("MSGS", lambda row: quantity(row.messages)),
         _Column("PUB", lambda row: _count_of(row.publishers)),
-        _Column("SUB", lambda row: _count_of(row.subscribers)),
+        _Column("SUB", lambda row: _count_of(row.subscribers) + ("+" if row.possible_subscribers else "")),
         _Column("PUBLISHERS", lambda row: _names(row.publishers), 2, 0 if names_always else _FULL_WIDTH),
-        _Column("SUBSCRIBERS", lambda row: _names(row.subscribers), 2, 0 if names_always else _FULL_WIDTH),
+        _Column("SUBSCRIBERS", _subscribers, 2, 0 if names_always else _FULL_WIDTH),
     )
     return _Section(columns, rows, 2)
 

@@ -128,13 +128,13 @@ from fjm2.commands.support import common
 async def main():
     return 0
 
-make_loop = common._loop_factory()
+make_loop = common.uvloop_class()
 
 def interrupted():
     os.kill(os.getpid(), signal.SIGINT)
     return make_loop()
 
-common._loop_factory = lambda: interrupted
+common.uvloop_class = lambda: interrupted
 common.run(main())
 """
 
@@ -142,7 +142,7 @@ common.run(main())
 def test_ctrl_c_before_the_loop_begins_prints_nothing() -> None:
     argv = (sys.executable, "-W", "error", "-c", BEFORE_THE_LOOP)
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (done.returncode, done.stderr) == (130, "")
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 def test_interrupts_that_are_ignored_stay_ignored() -> None:

@@ -34,6 +34,25 @@ def test_two_senders_with_one_node_id_are_named(network: Network, tmp_path: Path
 
 
 @pytest.mark.root
+def test_a_subscriber_whose_path_became_too_narrow_for_data_is_named(network: Network) -> None:
+    """Probes and announcements still reach it, so that the publisher waits for it. A third host sees why."""
+    hosts = [network.namespace() for _ in range(3)]
+    switch = network.switch(*hosts)
+    subscriber(hosts[1], "veth0")
+    uri = f"fjm2://{GROUP}:{PORT}?interface=veth0"
+    hosts[2].start(
+        "env", "FJM2_NO_GSO=1", *FJM2, "pub", "news", "x" * 4000, "--count", "100000", "--rate", "500", "--uri", uri
+    )
+    time.sleep(1.5)  # by then it publishes
+    assert not doctor(hosts[0]).problems("fault")
+    switch.ip("link", "set", "port2", "mtu", "1300")
+    finding = doctor(hosts[0]).of("receiver_gets_little")
+    assert finding["figures"]["host"] == "10.57.1.2"
+    assert finding["figures"]["datagram_bytes"] > 1300
+    assert "desk-7" in finding["text"]
+
+
+@pytest.mark.root
 def test_two_buses_on_one_port_are_named(network: Network) -> None:
     hosts = [network.namespace() for _ in range(2)]
     network.switch(*hosts)
@@ -170,7 +189,7 @@ def test_filtered_multicast_is_distinguished_from_a_dead_link(network: Network) 
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_way_back_that_is_closed_is_named(network: Network, which: int) -> None:
     pair = two_hosts(network)
     host = pair[which]

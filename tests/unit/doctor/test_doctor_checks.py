@@ -222,6 +222,17 @@ def test_each_direction_is_judged_separately(one: ProbedListener, faulty: set[st
     assert all(finding.advice for finding in findings.values() if finding.verdict is Verdict.FAULT)
 
 
+def test_a_way_that_fails_is_not_among_the_round_trips_that_are_counted() -> None:
+    assert "100 round trips by multicast was lost" in verdicts(listening())["multicast_loss"].text
+    one_way = verdicts(listening(both=0, answered=0))
+    assert "100 round trips out by multicast and back by unicast was lost" in one_way["multicast_loss"].text
+    assert "a firewall on this host: run fjm2 doctor here" in one_way["multicast_in"].advice[0]
+    assert (
+        "a firewall on 10.1.2.9: run fjm2 doctor there"
+        in verdicts(listening(by_multicast=0, group=0, both=0))["multicast_out"].advice[0]
+    )
+
+
 def test_different_networks_are_the_first_likely_cause() -> None:
     one = listening(by_multicast=0, group=0, both=0, answered=0)
     one.host = "172.16.1.1"

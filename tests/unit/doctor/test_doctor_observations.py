@@ -8,7 +8,7 @@ from fjm2.bus.presence import Announcement, Flag
 from fjm2.doctor import Verdict
 from fjm2.doctor.observations import Observations, judge_bus, judge_other_groups, judge_wrong_interface
 from fjm2.norm import Address, Train
-from fjm2.norm.core.wire import Application, Data, FecId
+from fjm2.norm.core.wire import Ack, AckType, Application, Data, FecId, Nack, Status, StatusFlag
 
 FIRST, SECOND = ("10.1.1.1", 40_001), ("10.1.1.2", 40_002)
 
@@ -155,3 +155,56 @@ def test_any_traffic_is_judged(made: list[tuple[bytes, int, Address]]) -> None:
     assert all(
         one.text and (one.problem is not None) == (one.verdict not in (Verdict.OK, Verdict.UNKNOWN)) for one in findings
     )
+
+
+def answered(progress: int, flags: int = 0, *, is_request: bool = True) -> bytes:
+    """Return an answer of node 8 to sender 7."""
+    extensions = (Status(flags=flags, progress=progress),)
+    if is_request:
+        return Nack(source_id=8, sender_id=7, instance_id=1, extensions=extensions, requests=()).encode()
+    return Ack(
+        source_id=8, sender_id=7, instance_id=1, extensions=extensions, ack_type=AckType.CC, content=b""
+    ).encode()
+
+
+DATA = Data(
+    source_id=7,
+    instance_id=1,
+    grtt_q=0,
+    backoff=4,
+    gsize_q=0,
+    flags=0,
+    fec_id=FecId.REED_SOLOMON_8,
+    object_id=1,
+    payload_id=0,
+    payload=bytes(1400),
+).encode()
+
+
+def watched(*answers: bytes) -> Observations:
+    """Return what is observed if a sender sends data after each answer."""
+    heard = Observations()
+    heard.receive(train(announced(7, 2, "shop", 7)))
+    heard.receive(train(announced(8, 1, "desk-7"), SECOND))
+    for answer in answers:
+        heard.receive(train(answer, SECOND))
+        heard.receive(train(DATA))
+    return heard
+
+
+def test_a_receiver_that_answers_and_gets_nothing_is_named() -> None:
+    heard = watched(answered(5), answered(5, is_request=False), answered(5))
+    (finding,) = [one for one in judge_bus(heard, 2.0, "239.1.1.1 port 5740") if one.problem]
+    assert (finding.verdict, finding.problem) == (Verdict.FAULT, "receiver_gets_little")
+    assert "'desk-7' at 10.1.1.2 answers, but gets only 0% of the data from 10.1.1.1" in finding.text
+    assert finding.figures["datagram_bytes"] == len(DATA)
+
+
+def test_receivers_that_progress_or_are_full_or_lack_nothing_are_not_named() -> None:
+    assert not problems(watched(answered(5), answered(1405), answered(2805)))
+    assert not problems(watched(*[answered(5, StatusFlag.FULL)] * 9))
+    assert not problems(watched(*[answered(5, is_request=False)] * 9))
+    heard = watched(answered(5))
+    for _ in range(9):  # nothing is sent meanwhile
+        heard.receive(train(answered(5), SECOND))
+    assert not problems(heard)

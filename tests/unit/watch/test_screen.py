@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from sightings import Node
 
+from fjm2.bus.presence import Flag
 from fjm2.commands.support.screen import draw
 from fjm2.watch import BusReport, BusWatch
 
@@ -46,9 +47,10 @@ def test_the_awaited_receiver_is_shown_in_any_terminal(width: int, height: int) 
     assert lines[2].startswith("slowest receiver: desk-0")
 
 
-def test_no_figure_is_cut() -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.nightly)])
+def test_no_figure_is_cut(step: int) -> None:
     report = busy_bus(30).report(6.9)
-    for width in range(30, 200):
+    for width in range(30, 200, step):
         assert not [line for line in shown(report, width, 200) if re.search(r"[0-9][.,0-9]*[a-zA-Z%]*…", line)], width
 
 
@@ -71,6 +73,15 @@ def test_a_full_receiver_is_shown_as_full() -> None:
     assert lines[2].startswith("slowest receiver: desk-0, full, ")
     first = lines[next(at for at, line in enumerate(lines) if line.startswith("RECEIVER")) + 1]
     assert "full " in first
+
+
+def test_a_subscriber_by_pattern_is_shown_beside_topics() -> None:
+    watch = busy_bus(2)
+    Node(70, watch).announce(0x70, 6.8, client_id="all", flags=Flag.WANTS_ALL)
+    lines = shown(watch.report(6.9), 160, 50)
+    first = lines[next(at for at, line in enumerate(lines) if line.startswith("TOPIC")) + 1].split()
+    assert first[5].endswith("+")
+    assert "all?" in first
 
 
 def test_a_small_terminal_shows_receivers_first() -> None:

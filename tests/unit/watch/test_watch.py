@@ -117,6 +117,18 @@ def test_topics_have_heard_or_given_names() -> None:
     assert set(watch.report(1.0).connections[0].subscriptions) == labels
 
 
+def test_who_subscribes_to_more_than_listed_may_get_any_topic_but_private_ones() -> None:
+    watch = watch_of()
+    Node(7, watch).announce(DESK, 0.0, client_id="desk", flags=Flag.WANTS_ALL)
+    Node(8, watch).announce(0xABC, 0.0, client_id="both", topics=frozenset([Topic("prices").frame_hash]))
+    feed = Node(5, watch)
+    for destination in (Topic("prices"), Topic("orders"), TemporaryTopic("reply")):
+        feed.write(FEED, 1, destination)
+    watch.take(train(*feed.segments()), 0.0)
+    told = {one.label: (one.subscribers, one.possible_subscribers) for one in watch.report(1.0).topics}
+    assert told == {"prices": (("both",), ("desk",)), "orders": ((), ("desk",)), "temp-topic://reply": ((), ())}
+
+
 def test_other_destinations_show_their_scheme() -> None:
     watch = watch_of()
     node = Node(5, watch)
