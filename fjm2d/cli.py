@@ -17,6 +17,7 @@ from rich.console import Console
 from fjm2 import __version__
 from fjm2.base import logs
 from fjm2.base.interrupts import end_at_interrupts, leaving_at_interrupts
+from fjm2.base.quantities import counted
 from fjm2.base.tables import Column, Row, print_table
 from fjm2.errors import ConfigError
 from fjm2.norm.net.udp_socket import check_platform
@@ -90,13 +91,10 @@ def run(path: Path | None) -> None:
         keys = KeyPair.load(config.key_file)
         configuration.check_own_key(path, config, keys.public)
         logs.set_up("fjm2d", config.log.level, config.log.format)
-        running = Service(path, config, keys).run()
-        try:
-            with asyncio.Runner(loop_factory=loop_factory()) as runner:
-                runner.run(running)
-            end_at_interrupts()
-        finally:
-            running.close()  # Ctrl-C may have come before it began
+        end_at_interrupts()
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(Service(path, config, keys).run())
+        end_at_interrupts()
 
 
 @main.command()
@@ -270,7 +268,8 @@ def _show_peers(peers: list[dict[str, Any]]) -> None:
             click.echo(f"dropped of {peer['name']}: {_reasons(peer['drops'])}")
         if peer["state"] != "up":
             calls, answers = peer["handshakes_sent"], peer["handshakes_answered"]
-            click.echo(f"{peer['name']} is not connected: called {calls} times, its own calls answered {answers} times")
+            told = f"called {counted(calls, 'time')}, its own calls answered {counted(answers, 'time')}"
+            click.echo(f"{peer['name']} is not connected: {told}")
 
 
 def _rate(peer: dict[str, Any]) -> str:

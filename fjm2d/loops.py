@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from fjm2.base.event_loop import uvloop_class
+
 _LOOKUPS_MAX: Final = 16
 """Maximum number of lookups at a time, each in a thread. If the resolver does not answer, a lookup takes up to a
 minute."""
@@ -60,12 +62,6 @@ class _Lookups:
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     """Return the class of the gateway's event loop."""
-    base: type[asyncio.AbstractEventLoop]
-    try:
-        import uvloop
-    except ImportError:
-        base = asyncio.SelectorEventLoop
-    else:
-        base = uvloop.Loop
+    base = uvloop_class() or asyncio.SelectorEventLoop
     factory: Callable[[], asyncio.AbstractEventLoop] = type("Loop", (_Lookups, base), {})
     return factory

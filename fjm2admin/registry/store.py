@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote
+
+from fjm2.base.quantities import counted
 
 from ..errors import StoreError
 from .look_alikes import looks_of
@@ -47,6 +50,9 @@ _BUSY_S = 5.0
 
 _CHECK_BUSY_S = 0.2
 """Longest wait of a check for another process that writes. A busy file is no fault."""
+_FREE_BYTES_MIN = 1 << 20
+"""Free space below which the disk counts as full. Some small writes still succeed, where the log has pages to use
+again, while others fail."""
 
 
 class Tier(NamedTuple):
@@ -161,7 +167,8 @@ class Store:
     def check(self) -> None:
         """Read the file and its log as another process would, with nothing in memory.
 
-        Raise StoreError if they cannot be read, or if another file has taken the place of this one.
+        Raise StoreError if they cannot be read, if another file has taken the place of this one, or if the disk is
+        nearly full.
         """
         with self._errors():
             if _identity_of(os.stat(self.path)) != self._identity:
@@ -175,6 +182,9 @@ class Store:
                 except sqlite3.OperationalError as error:
                     if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                         raise
+            free = shutil.disk_usage(self.path.parent).free
+            if free < _FREE_BYTES_MIN:
+                raise StoreError(f"{self.path}: its disk has {counted(free, 'byte')} left: make room")
 
     def changes_by_others(self) -> int:
         """Return a number that changes when another process changes the file."""
@@ -224,7 +234,11 @@ class Store:
             return {row[0] for row in self._connection.execute("SELECT id FROM nodes")}
 
     def save_node(self, node: StoredNode) -> None:
-        """Add a node, in place of any node with the same id, name or public key."""
+        """Add a node, in place of any node with the same id, name or public key.
+
+        Raise StoreError also if the next process would not find it: SQLite itself writes to a damaged file for a while.
+        """
+        self.check()
         profile = node.profile
         row = (
             profile.id,

@@ -5,11 +5,12 @@ import contextlib
 import resource
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 
 import uvicorn
 
+from fjm2.base.event_loop import uvloop_class
+from fjm2.base.interrupts import end_at_interrupts
 from fjm2.base.logs import Log
 
 from ..config import AdminConfig, with_port
@@ -196,7 +197,8 @@ def check(config: AdminConfig) -> None:
 def run(config: AdminConfig, started: Callable[[str], None]) -> None:
     """Run `serve` in an event loop of its own."""
     _allow_connections()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    end_at_interrupts()
+    with asyncio.Runner(loop_factory=uvloop_class()) as runner:
         runner.run(serve(config, started))
 
 
@@ -205,14 +207,3 @@ def _allow_connections() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

@@ -165,6 +165,7 @@ class Directory:
         parameters = {"wait": wait_s} if wait_s else {}
         status, answer = await self._client.request("GET", _API, headers=headers, params=parameters, wait_s=wait_s)
         if status == 304:
+            await self._file.save_again()
             return
         # Decode in a thread: a long list would delay the trains.
         found = await asyncio.to_thread(decode, answer)

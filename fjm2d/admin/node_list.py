@@ -70,6 +70,8 @@ class NodeListFile:
         self._path = None if directory is None else directory / FILE_NAME
         self._url = url
         self._writing: asyncio.Future[None] | None = None
+        self._unwritten: dict[str, Any] | None = None
+        """List that the disk did not take."""
 
     def read(self) -> NodeList | None:
         """Return the list that the file keeps; None if it keeps no list of this service."""
@@ -89,6 +91,11 @@ class NodeListFile:
         self._writing = asyncio.ensure_future(asyncio.to_thread(self._write, content))
         await asyncio.shield(self._writing)
 
+    async def save_again(self) -> None:
+        """Write the list that the disk did not take, if there is one: there may be room by now."""
+        if self._unwritten is not None:
+            await self.save(self._unwritten)
+
     async def close(self) -> None:
         """Wait for the file to be written, but no longer than `_WRITE_S`."""
         if self._writing is not None:
@@ -100,7 +107,9 @@ class NodeListFile:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _replace(self._path, json.dumps({**content, "url": self._url}).encode())
+            self._unwritten = None
         except OSError as error:
+            self._unwritten = content
             log.warning("list_file_not_written", file=str(self._path), problem=str(error))
 
 

@@ -16,6 +16,7 @@ import uvicorn
 from running import Admin, Gateway, make_token, until
 from uvicorn.server import ServerState
 
+from fjm2.base.event_loop import uvloop_class
 from fjm2admin.config import AdminConfig
 from fjm2admin.registry.nodes import Node, Profile
 from fjm2admin.registry.service import Service
@@ -300,7 +301,7 @@ def test_a_busy_loop_accepts_many_connections_in_a_turn() -> None:
             await asyncio.sleep(0.01)
         accepting.close()
 
-    with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=uvloop_class()) as runner:
         runner.run(scenario())
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -348,6 +349,8 @@ def test_health_tells_of_noise_in_the_file_within_two_seconds(start: Callable[..
         took_s = until(lambda: httpx.get(f"{admin.url}/healthz").status_code == 503, 5, "noticed")
         assert took_s < 2.5
         assert httpx.get(f"{admin.url}/healthz").json() == {"status": "failing", "reason": "store"}
+        with Gateway(admin.url, gateway.http.headers["Authorization"].split()[1], "paris-2") as late:
+            assert late.register().json()["code"] == "no_store"  # a restarted service would not know it
 
 
 def test_health_tells_of_a_file_that_was_replaced(start: Callable[..., Admin], tmp_path: Path) -> None:
@@ -359,6 +362,29 @@ def test_health_tells_of_a_file_that_was_replaced(start: Callable[..., Admin], t
     assert took_s < 2.5
     (tmp_path / "elsewhere").rename(admin.data)
     until(lambda: httpx.get(f"{admin.url}/healthz").status_code == 200, 5, "healthy again")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+def test_health_tells_of_a_full_disk_although_small_writes_succeed(tmp_path: Path) -> None:
+    """The log has pages that are used again."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(("mount", "-t", "tmpfs", "-o", "size=4m", "fjm2-test", disk), check=False).returncode:
+        pytest.skip("no tmpfs can be mounted")
+    try:
+        with contextlib.closing(Store(disk / "nodes")) as store:
+            store.save_node(stored(profile()))
+            store.save_node(stored(profile()))
+            with contextlib.suppress(OSError), (disk / "hog").open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+            for work in (store.check, lambda: store.save_node(stored(profile("rome", "0000000b", "other")))):
+                with pytest.raises(StoreError, match=r"its disk has 0 bytes left: make room"):
+                    work()
+            (disk / "hog").unlink()
+            store.save_node(stored(profile("rome", "0000000b", "other")))
+    finally:
+        subprocess.run(("umount", "--lazy", disk), check=True)
 
 
 def test_a_check_costs_little_and_waits_for_nobody(data: Path) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from fjm2admin import advert
 from fjm2admin.registry import tokens
 from fjm2d.admin.directory import Directory
-from fjm2d.admin.node_list import FILE_NAME, member_of
+from fjm2d.admin.node_list import FILE_NAME, NodeListFile, member_of
 from fjm2d.config import AdminConfig, GatewayConfig
 from fjm2d.keys import KeyPair
 from fjm2d.roster import Member
@@ -303,3 +303,24 @@ def test_any_entry_gives_a_gateway_or_none(key: str, value: Any) -> None:
     member = member_of({**ENTRY, key: value})
     assert member is None or member.public_key == OTHER.public
     assert member_of(value) is None
+
+
+def test_a_list_that_the_disk_did_not_take_is_written_when_there_is_room(tmp_path: Path) -> None:
+    """Otherwise a gateway that starts while the service is away knows nobody until the list changes again."""
+    directory = tmp_path / "state"
+    directory.touch()  # no folder can be made there
+
+    async def main() -> None:
+        file = NodeListFile(directory, "http://127.0.0.1")
+        await file.save({"version": 7, "nodes": []})
+        assert file.read() is None
+        directory.unlink()
+        await file.save_again()
+        found = file.read()
+        assert found is not None
+        assert found.version == 7
+        (directory / "nodes.json").unlink()
+        await file.save_again()  # once is enough
+        assert file.read() is None
+
+    asyncio.run(main())

@@ -291,7 +291,7 @@ def test_over_ipv6_the_path_mtu_is_measured_and_nothing_is_fragmented(internet: 
         settings = gateway.file.read_text().replace("[wan]", '[wan]\nlisten = ["0.0.0.0:5741", "[::]:5741"]')
         gateway.file.write_text(settings)
         gateway.start()
-    subscriber, publisher = Peer(host_b, "subscribe"), Peer(host_a, "publish", "1000", "200", "waiting")
+    subscriber, publisher = Peer(host_b, "subscribe"), Peer(host_a, "publish", "1400", "200", "waiting")
     begin_publishing(publisher, [subscriber], left)
     peer = lambda: left.status()["peers"][0]  # noqa: E731
     until(lambda: 1396 <= peer()["mtu_bytes"] <= 1400, internet.logs)
