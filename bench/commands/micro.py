@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fjm2.base.tables import Column, Row, print_table
 
-from ..micro import consumers, fec, jms, wire
+from ..micro import consumers, fec, jms, surfaces, wire
 
 if TYPE_CHECKING:
     from ..micro.tunnel import TunnelCost
@@ -24,13 +24,24 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="Number of measurements; medians are reported.",
 )
+@click.option(
+    "--surfaces",
+    "has_surfaces",
+    is_flag=True,
+    help="Measure the ways to send and receive instead: asyncio and threads, session and context, all kinds of bodies.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-def micro(repeat: int, as_json: bool) -> None:
+def micro(repeat: int, has_surfaces: bool, as_json: bool) -> None:
     """Measure inner functions: a train's headers, a JMS message, consumers, a gateway, and Reed-Solomon.
 
     \b
-    Example: fjm2-bench micro --repeat 3
+    Examples:
+      fjm2-bench micro --repeat 3
+      fjm2-bench micro --surfaces
     """
+    if has_surfaces:
+        _measure_surfaces(repeat, as_json)
+        return
     costs = wire.run(repeat)
     messages = jms.run(repeat)
     sessions = consumers.run(repeat)
@@ -51,6 +62,27 @@ def micro(repeat: int, as_json: bool) -> None:
     if carried:
         _print_costs(console, "A gateway", "us", [(cost.step, cost.us) for cost in carried])
     fec.print_table(rows, console)
+
+
+def _measure_surfaces(repeat: int, as_json: bool) -> None:
+    costs = surfaces.run(repeat)
+    if as_json:
+        click.echo(json.dumps({"surfaces": [asdict(cost) for cost in costs]}))
+        return
+    console = Console()
+    for side, title in (("send", "Ways to send"), ("receive", "Ways to receive messages that wait")):
+        columns = (
+            Column("loop", is_text=True),
+            Column("surface", is_text=True),
+            Column(f"us a message of {surfaces.SIZE} B"),
+            Column("to the cheapest"),
+        )
+        rows = [
+            Row((cost.loop, cost.surface, f"{cost.us:.2f}", f"{cost.ratio:.2f} x"))
+            for cost in costs
+            if cost.side == side
+        ]
+        print_table(console, columns, rows, title=title, box=HEAVY_HEAD)
 
 
 def _tunnel_costs(repeat: int) -> "list[TunnelCost]":

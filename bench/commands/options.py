@@ -31,7 +31,7 @@ class Rate(click.ParamType[str]):
         return str(value)
 
 
-_LAYER_OF = {"form": "norm", "batch": "norm", "properties": "jms", "selector": "jms", "api": "jms"}
+_LAYER_OF = {"form": "norm", "properties": "jms", "selector": "jms", "api": "jms"}
 """Layer of each option that only one layer has."""
 
 

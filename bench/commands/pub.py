@@ -32,7 +32,13 @@ from .options import (
 @how_much_options
 @object_option
 @click.option("--rate", type=Rate(), help="Bits per second, such as 100mbit; 0 for no limit. Overrides the URI's.")
-@click.option("--batch", default=1, show_default=True, type=click.IntRange(min=1), help="Messages in one write (norm).")
+@click.option(
+    "--batch",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Messages in one write (norm), or in one send_many (jms).",
+)
 @properties_option
 @click.option(
     "--receivers",

@@ -25,7 +25,7 @@ from ..runs.values import PlanError
 
 @click.command()
 @click.argument("plan_file", metavar="[PLAN.toml]", required=False, type=click.Path(path_type=Path))
-@click.option("--quick", "builtin", flag_value="quick", help="The built-in plan that takes two minutes.")
+@click.option("--quick", "builtin", flag_value="quick", help="The built-in plan that takes some minutes.")
 @click.option("--full", "builtin", flag_value="full", help="The built-in plan with all experiments. Takes hours.")
 @click.option(
     "--to",

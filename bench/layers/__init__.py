@@ -5,7 +5,7 @@ from importlib import import_module
 from .base import Layer
 
 LAYERS = ("norm", "jms")
-APIS = ("listener", "receive", "iterate")
+APIS = ("listener", "receive", "iterate", "batches")
 
 
 def load(name: str) -> Layer:

@@ -27,7 +27,7 @@ class PubOptions:
     form: str
     """"stream" or "data" (NORM layer)."""
     batch: int
-    """Messages in one write (NORM layer)."""
+    """Messages in one write (NORM layer), or in one `send_many` (JMS layer)."""
     properties: int
     """Number of properties of each message (JMS layer)."""
 
@@ -45,7 +45,7 @@ class SubOptions:
     """Number of properties of each message. This and the options below are for the JMS layer."""
     selector: str | None
     api: str
-    """"listener", "receive" or "iterate"."""
+    """"listener", "receive", "iterate" or "batches"."""
 
 
 class Publisher(Protocol):

@@ -5,11 +5,15 @@ microseconds.
 """
 
 import asyncio
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, TypeVar
+
+from fjm2.base.interrupts import INTERRUPTED
 
 from ..workload.messages import Maker
 from ..workload.reception import Reception
@@ -32,6 +36,7 @@ _MESSAGE_BYTES_MAX = 64 << 20
 """Longest message that the server accepts."""
 _TICK_S = 0.1
 """Interval at which a wait checks its deadline."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _T = TypeVar("_T")
 
 
@@ -247,10 +252,35 @@ async def _until(event: asyncio.Event, seconds: float = _TICK_S) -> None:
         await asyncio.wait_for(event.wait(), seconds)
 
 
-def _run(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    import uvloop
+def _run(main: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine on uvloop. SIGTERM cancels it, and exits with the code for interruption.
 
-    return uvloop.run(coroutine)
+    SIGTERM and Ctrl-C have to wait while the loop is made, prepares to run, and is closed: an exception of their
+    handlers would leave half a loop behind, which raises another exception when it is closed.
+    """
+    terminate = signal.getsignal(signal.SIGTERM)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_terminable(main))
+    except asyncio.CancelledError:
+        sys.exit(INTERRUPTED)
+    finally:
+        main.close()
+        signal.signal(signal.SIGTERM, terminate)  # the loop has removed it
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+async def _terminable(main: Coroutine[Any, Any, _T]) -> _T:
+    task = asyncio.ensure_future(main)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    try:
+        return await task
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
 
 PEER = Nats()

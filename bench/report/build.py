@@ -23,7 +23,8 @@ def build(warehouse: Path, to: Path) -> Path:
         (to / f"{plot.key}.png").write_bytes(drawing.png(plot))
         (to / f"{plot.key}.csv").write_text(csv_of(plot))
     machine = next((table.rows for table in shown if table.key == "machine"), ())
-    (to / "standing.md").write_text(ratios.markdown_of(results, machine))
+    if results:
+        (to / "standing.md").write_text(ratios.markdown_of(results, machine))
     page = to / "report.html"
     page.write_text(page_of(_TITLE, tables.lead_of(results), found, shown))
     return page

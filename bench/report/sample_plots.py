@@ -33,6 +33,8 @@ _POINTS_MAX: Final = 1600
 _MINUTES_FROM_S: Final = 600.0
 """Length in seconds from which the time is shown in minutes."""
 _KEYS: Final = ("node", "source", "link")
+_ROLES_UNTOLD: Final = ("node", "gateway", CAPTURE)
+"""Roles that a legend does not name: the usual one, and those that the source names already."""
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -155,6 +157,8 @@ def _busiest(table: pa.Table) -> tuple[dict[str, dict[str, Floats]], int]:
         indexes = np.array(places[node, source, link])
         indexes = indexes[np.argsort(columns["t"][indexes], kind="stable")]
         name = f"{node} {source}" if not link or source.endswith(link) else f"{node} {source} {link}"
+        role = texts["role"][indexes[0]]
+        name += f" ({role})" if role not in _ROLES_UNTOLD else ""
         found[name] = {column: values[indexes] for column, values in columns.items()}
     return found, max(0, len(order) - SERIES_MAX)
 

@@ -87,9 +87,9 @@ class Checker:
         for start in range(0, len(view), self._step):
             self._take_piece(view[start : start + self._step])
 
-    def take_many(self, messages: Sequence[bytes]) -> None:
+    def take_many(self, messages: Sequence[bytes | memoryview]) -> None:
         """Check whole messages. A message of another size is corrupt."""
-        if all(len(message) == self.size for message in messages):
+        if set(map(len, messages)) <= {self.size}:
             self.take(messages[0] if len(messages) == 1 else b"".join(messages))
             return
         for message in messages:

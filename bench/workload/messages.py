@@ -43,7 +43,7 @@ def words(first: int, count: int) -> NDArray[np.uint64]:
     return ALL.words(first, count)
 
 
-def number_of(message: bytes) -> int:
+def number_of(message: bytes | memoryview) -> int:
     """Return the number in a message's first bytes. It is meaningful only if the message is not corrupt."""
     return int.from_bytes(message[:WORD_BYTES]) >> CHECK_BITS
 

@@ -1,6 +1,7 @@
 """A subscriber's messages as they arrive: checked, counted and timed."""
 
 import time
+from collections.abc import Sequence
 
 from .checker import Checker, Tally
 from .messages import ALL, Buffer, Series
@@ -63,7 +64,7 @@ class Reception:
         else:
             self.take_many([bytes(data)])
 
-    def take_many(self, messages: list[bytes]) -> None:
+    def take_many(self, messages: Sequence[bytes | memoryview]) -> None:
         """Take whole messages."""
         if self._checker is None:
             self._unchecked_bytes += sum(map(len, messages))

@@ -42,7 +42,7 @@ def points_of(report: Path, key: str) -> list[dict[str, str]]:
 
 def test_every_point_is_a_sample_of_the_run_that_the_plot_names(warehouse: Path, report: Path) -> None:
     rows = ds.dataset(warehouse / "rows", partitioning="hive").to_table().to_pylist()
-    by_place = {(f"{row['node']} lane0", (row["t"] - TRIAL).total_seconds()): row for row in rows}
+    by_place = {(f"{row['node']} lane0 ({row['role']})", (row["t"] - TRIAL).total_seconds()): row for row in rows}
     points = points_of(report, "run-trial")
     assert {point["y_label"] for point in points} == FIGURES.keys()
     for point in points:
@@ -60,10 +60,9 @@ def test_peaks_and_dips_survive(warehouse: Path, report: Path) -> None:
     rows = ds.dataset(warehouse / "rows", partitioning="hive").to_table().to_pylist()
     points = points_of(report, "run-trial")
     for label, figure in FIGURES.items():
-        for node in ("desk-1", "desk-2", "feed"):
-            drawn = [
-                float(point["y"]) for point in points if (point["y_label"], point["figure"]) == (label, f"{node} lane0")
-            ]
+        for node, role in (("desk-1", "sub"), ("desk-2", "sub"), ("feed", "pub")):
+            name = f"{node} lane0 ({role})"
+            drawn = [float(point["y"]) for point in points if (point["y_label"], point["figure"]) == (label, name)]
             values = [figure(row) for row in rows if row["node"] == node]
             assert len(drawn) < TRIAL_SAMPLES
             assert (max(drawn), min(drawn)) == pytest.approx((max(values), min(values)))
@@ -174,3 +173,4 @@ def test_a_warehouse_of_short_runs_has_a_report(tmp_path: Path) -> None:
     trials(tmp_path / "w", {"a": 5, "b:1+2": 5})
     build(tmp_path / "w", tmp_path / "report")
     assert (tmp_path / "report" / "run-b:1+2.png").exists()
+    assert not (tmp_path / "report" / "standing.md").exists()  # nothing was compared

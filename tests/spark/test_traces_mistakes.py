@@ -185,22 +185,3 @@ def test_ctrl_c_prints_one_line_and_leaves_no_process(folder: Path, tmp_path: Pa
         until(lambda: not processes_of(process.pid), "its processes to end", 10)
     finally:
         process.kill()
-
-
-def test_a_killed_virtual_machine_is_reported(folder: Path, tmp_path: Path) -> None:
-    """Kill the virtual machine as the kernel does when memory runs out."""
-    write(folder, "run=a/node=a.jsonl", [sample(seq=seq) for seq in range(5)])
-    warehouse = Warehouse(tmp_path / "w")
-    program = [sys.executable, "-m", "fjm2bench", "traces", "stream", str(folder), str(warehouse.path)]
-    options = ["--master", "local[1]", "--memory", "1g", "--every", "1", *OPTIONS]
-    with subprocess.Popen(
-        [*program, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        until(lambda: (warehouse.path / "_state" / "checkpoint").exists(), "the stream")
-        (machine,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(machine), signal.SIGKILL)
-        _, said = process.communicate(timeout=20)
-    assert process.returncode == 1
-    expected = "its process has ended, perhaps killed for lack of memory: try another --memory"
-    assert said.splitlines()[-1] == f"Error: Spark failed: {expected}"
-    assert "Traceback" not in said

@@ -1,7 +1,7 @@
 """The JMS layer: non-persistent bytes messages on a topic. The subscriber's session acknowledges automatically.
 
-The publisher uses one message object again and again: a message that was sent may be changed and sent again at once,
-which costs least.
+Publisher and subscriber use a context, and bodies of bytes, as the README shows. The subscriber has a listener, unless
+`--api` names another way.
 """
 
 from ..base import PubOptions, SubOptions

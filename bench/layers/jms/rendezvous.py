@@ -15,11 +15,12 @@ from typing import Any
 import click
 
 from fjm2.jms import (
-    Connection,
     ConnectionFactory,
     ConsumerFullError,
+    DeliveryMode,
+    JMSContext,
+    JMSProducer,
     Message,
-    MessageProducer,
     MessagesDroppedError,
     MessagesLostError,
     Topic,
@@ -59,27 +60,27 @@ def decode(message: Message) -> tuple[Word, int] | None:
         return None
 
 
-async def wait_for(count: int, connection: Connection, topic: Topic, tell: Callable[[int], None]) -> int:
+async def wait_for(count: int, context: JMSContext, topic: Topic, tell: Callable[[int], None]) -> int:
     """Wait for `count` subscribers and return their number. `tell` is called with the number so far."""
-    while (found := connection.subscribers(topic)) < count:
+    while (found := context.subscribers(topic)) < count:
         tell(found)
         await asyncio.sleep(_POLL_S)
     return found
 
 
-def lane_statistics(connection: Connection) -> dict[str, Any]:
+def lane_statistics(context: JMSContext) -> dict[str, Any]:
     """Return the counters of the lane that messages of ordinary priority use."""
-    return asdict(connection.statistics().bus.lanes[0])
+    return asdict(context.statistics().bus.lanes[0])
 
 
 @asynccontextmanager
-async def connect(uri: str, on_loss: Callable[[], None] = lambda: None, **options: Any) -> AsyncIterator[Connection]:
-    """Open a connection that prints its errors, except after cancellation: unfinished messages are no error then."""
+async def connect(uri: str, on_loss: Callable[[], None] = lambda: None, **options: Any) -> AsyncIterator[JMSContext]:
+    """Open a context that prints its errors, except after cancellation: unfinished messages are no error then."""
     complaints = _Complaints(on_loss)
-    async with ConnectionFactory(uri, **options).create_connection() as connection:
-        connection.exception_listener = complaints
+    async with ConnectionFactory(uri, **options).create_context() as context:
+        context.exception_listener = complaints
         try:
-            yield connection
+            yield context
         except asyncio.CancelledError:
             complaints.is_muted = True
             raise
@@ -103,5 +104,10 @@ class _Complaints:
             click.echo(f"{type(error).__name__}: {error}", err=True)
 
 
-async def say(control: MessageProducer, word: Word, messages: int = 0) -> None:
-    await control.send(encode(word, messages), CONTROL)
+async def say(context: JMSContext, word: Word, messages: int = 0) -> None:
+    await context.send(CONTROL, encode(word, messages))
+
+
+def data_producer(context: JMSContext) -> JMSProducer:
+    """Return a producer of messages that nobody confirms, as those of the other systems."""
+    return context.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT)

@@ -4,24 +4,12 @@ import asyncio
 import contextlib
 import time
 
-from fjm2.jms import BytesMessage, DeliveryMode, Message, MessageProducer, Session
+from fjm2.jms import JMSProducer, Message
 
 from ...workload.messages import Maker
 from ...workload.results import TimedOutError
 from ..base import Ready
-from .rendezvous import BACK, CONTROL, DATA, Word, connect, decode, say, wait_for
-
-
-def _producer(session: Session, is_back: bool) -> MessageProducer:
-    producer = session.create_producer(BACK if is_back else DATA)
-    producer.delivery_mode = DeliveryMode.NON_PERSISTENT
-    return producer
-
-
-def _message(body: bytes) -> BytesMessage:
-    message = BytesMessage()
-    message.write_bytes(body)
-    return message
+from .rendezvous import BACK, CONTROL, DATA, Word, connect, data_producer, decode, say, wait_for
 
 
 class Pinger:
@@ -36,10 +24,9 @@ class Pinger:
         self._sent_at = 0
 
     async def measure(self, count: int) -> list[int]:
-        async with connect(self._uri) as connection:
-            session = connection.create_session()
-            producer = _producer(session, is_back=False)
-            consumer = session.create_consumer(BACK)
+        async with connect(self._uri) as context:
+            producer = data_producer(context)
+            consumer = context.create_consumer(BACK)
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
             async def take(message: Message) -> None:
@@ -53,20 +40,19 @@ class Pinger:
                     done.set_result(None)
 
             consumer.message_listener = take
-            connection.start()
             self.doing = "waiting for an echo"
-            await wait_for(1, connection, DATA, lambda _: None)
+            await wait_for(1, context, DATA, lambda _: None)
             await consumer.ready()
             await self._send(producer)
             await done
-            await say(session.create_producer(), Word.END, count)
+            await say(context, Word.END, count)
         return self._times
 
-    async def _send(self, producer: MessageProducer) -> None:
+    async def _send(self, producer: JMSProducer) -> None:
         self.doing = f"waiting for message {self._maker.next_number} to come back"
         self._expected = self._maker.batch(1)
         self._sent_at = time.perf_counter_ns()
-        await producer.send(_message(self._expected))
+        await producer.send(DATA, self._expected)
 
 
 class Echoer:
@@ -78,14 +64,13 @@ class Echoer:
         self.is_ended = False
 
     async def serve(self, ready: Ready, timeout_s: float) -> None:
-        async with connect(self._uri) as connection:
-            session = connection.create_session()
-            producer = _producer(session, is_back=True)
+        async with connect(self._uri) as context, context.create_context() as control:
+            producer = data_producer(context)
             ended = asyncio.Event()
 
             async def answer(message: Message) -> None:
                 """Reply with a new message that has the same body."""
-                await producer.send(_message(message.get_body(bytes) or b""))
+                await producer.send(BACK, message.get_body(bytes) or b"")
                 self.messages += 1
 
             def hear(message: Message) -> None:
@@ -94,10 +79,9 @@ class Echoer:
                     self.is_ended = True
                     ended.set()
 
-            consumer = session.create_consumer(DATA)
+            consumer = context.create_consumer(DATA)
             consumer.message_listener = answer
-            connection.create_session().create_consumer(CONTROL).message_listener = hear
-            connection.start()
+            control.create_consumer(CONTROL).message_listener = hear
             await consumer.ready()
             ready()
             with contextlib.suppress(TimeoutError):

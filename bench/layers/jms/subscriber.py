@@ -8,7 +8,7 @@ from typing import cast
 import click
 
 from fjm2.base.quantities import counted
-from fjm2.jms import Message, MessageConsumer, Selector
+from fjm2.jms import Batch, Message, MessageConsumer, Selector
 
 from ...workload.messages import PERIOD, Series, number_of, property_values
 from ...workload.reception import Reception, messages_at_once
@@ -17,6 +17,8 @@ from .rendezvous import CONTROL, DATA, Word, connect, decode
 
 _LOOK_S = 0.1
 """Time between two checks whether all messages have arrived."""
+_BATCH_MAX = 4096
+"""Messages of a batch at most: some trains of small messages."""
 _FAREWELL_S = 0.5
 """Time for which the subscriber stays after the end, so that it answers while the publisher closes."""
 
@@ -49,12 +51,10 @@ class Subscriber:
 
     async def receive(self, ready: Ready) -> None:
         options = self._options
-        async with connect(options.uri, self._note_loss) as connection:
-            control = connection.create_session().create_consumer(CONTROL)
-            control.message_listener = self._hear
-            consumer = connection.create_session().create_consumer(DATA, options.selector)
+        async with connect(options.uri, self._note_loss) as context, context.create_context() as control:
+            control.create_consumer(CONTROL).message_listener = self._hear
+            consumer = context.create_consumer(DATA, options.selector)
             feeding = asyncio.create_task(self._feed(consumer))
-            connection.start()
             await consumer.ready()
             ready()
             try:
@@ -66,7 +66,7 @@ class Subscriber:
             self._check()
 
     async def _feed(self, consumer: MessageConsumer) -> None:
-        """Receive messages through the chosen API: a listener, `receive`, or iteration."""
+        """Receive messages through the chosen API: a listener, `receive`, iteration, or batches."""
         match self._options.api:
             case "listener":
                 consumer.message_listener = self._take
@@ -76,6 +76,9 @@ class Subscriber:
             case "iterate":
                 async for message in consumer:
                     self._take(message)
+            case "batches":
+                async for batch in consumer.batches(_BATCH_MAX):
+                    self._take_batch(batch)
 
     def _take(self, message: Message) -> None:
         gathered = self._gathered
@@ -84,6 +87,15 @@ class Subscriber:
         gathered.append(cast(bytes, message.get_body(bytes)))
         if len(gathered) >= self._at_once:
             self._check()
+
+    def _take_batch(self, batch: Batch) -> None:
+        bodies = batch.bodies()
+        self._came_at = time.monotonic()
+        digit = number_of(bodies[0]) % PERIOD
+        if any(batch.column(name)[0] != values[digit] for name, values in self._properties.items()):
+            self.reception.note_corrupt()
+        for first in range(0, len(bodies), self._at_once):
+            self.reception.take_many(bodies[first : first + self._at_once])
 
     def _check(self) -> None:
         gathered, self._gathered = self._gathered, []

@@ -15,11 +15,11 @@ from fjm2bench.micro import consumers, jms
 @pytest.mark.parametrize(
     ("form", "size", "count", "more"),
     [
-        ("stream", 64, 20_000, ()),
+        pytest.param("stream", 64, 20_000, (), marks=pytest.mark.nightly),
         ("stream", 1024, 5000, ("--batch", 100)),
         ("stream", 100_000, 100, ()),
         ("data", 65_536, 100, ()),
-        ("data", 8, 50, ()),
+        pytest.param("data", 8, 50, (), marks=pytest.mark.nightly),
     ],
 )
 def test_all_messages_arrive_and_are_counted(
@@ -138,9 +138,21 @@ def test_ping_and_echo(start: Start, uri: str) -> None:
     assert the_only_line(echo.end())["messages"] == 220
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("command", [("sub",), ("echo",), ("pub", "--seconds", 20, "--rate", "10mbit")])
+@pytest.mark.parametrize(
+    ("command", "number", "layer"),
+    [
+        pytest.param(
+            command,
+            number,
+            layer,
+            # Each command ends by each signal, and each signal on each layer.
+            marks=[pytest.mark.nightly] if (number == signal.SIGINT) != (layer == "norm") else [],
+        )
+        for command in (("sub",), ("echo",), ("pub", "--seconds", 20, "--rate", "10mbit"))
+        for number in (signal.SIGINT, signal.SIGTERM)
+        for layer in LAYERS
+    ],
+)
 def test_interrupted_commands_end_quietly(
     start: Start, uri: str, command: tuple[object, ...], number: signal.Signals, layer: str
 ) -> None:
@@ -172,14 +184,13 @@ def test_interrupted_commands_end_quietly(
         (("peer", "kafka", "pub"), 2, "kafka"),
         (("peer", "pyzmq", "pub"), 2, "give one of --count and --seconds"),
         (("pub", "--layer", "jms", "--count", "1", "--object", "stream"), 2, "--object is for --layer norm"),
-        (("pub", "--layer", "jms", "--count", "1", "--batch", "1"), 2, "--batch is for --layer norm"),
         (("pub", "--count", "1", "--properties", "2"), 2, "--properties is for --layer jms"),
         (("pub", "--layer", "jms", "--count", "1", "--properties", "9"), 2, "--properties"),
         (("sub", "--selector", "p0 = 1"), 2, "--selector is for --layer jms"),
         (("sub", "--api", "listener"), 2, "--api is for --layer jms"),
         (("sub", "--layer", "jms", "--properties", "1", "--selector", "p0 == 1"), 2, "at position 4"),
         (("sub", "--layer", "jms", "--selector", "p0 = 1"), 2, "lets no message pass that has 0 properties"),
-        (("sub", "--layer", "jms", "--api", "poll"), 2, "'listener', 'receive', 'iterate'"),
+        (("sub", "--layer", "jms", "--api", "poll"), 2, "'listener', 'receive', 'iterate', 'batches'"),
         (("sub", "--layer", "jms", "--uri", "fjm2://?interface=nowhere0"), 1, "nowhere0"),
         (("echo", "--layer", "udp"), 2, "'norm', 'jms'"),
         (("peer", "activemq", "pub", "--count", "1", "--properties", "9"), 2, "--properties"),
@@ -239,11 +250,12 @@ def test_every_command_tells_how_it_is_used(command: str) -> None:
     ("size", "count", "properties", "more"),
     [
         (64, 20_000, 0, ()),
-        (1024, 5000, 2, ()),
+        pytest.param(1024, 5000, 2, (), marks=pytest.mark.nightly),
         (1024, 2000, 3, ("--api", "receive")),
         (1024, 2000, 1, ("--api", "iterate")),
+        (1024, 2000, 2, ("--api", "batches")),
         (100_000, 100, 2, ()),
-        (8, 50, 8, ()),
+        pytest.param(8, 50, 8, (), marks=pytest.mark.nightly),
     ],
 )
 def test_all_messages_arrive_by_jms_and_are_counted(
@@ -265,6 +277,18 @@ def test_all_messages_arrive_by_jms_and_are_counted(
         check_received(received, count, size)
         assert received["verified"]
         assert received["loss_reports"] == 0
+
+
+@pytest.mark.parametrize("batch", [2, 1000])
+def test_batches_are_sent_and_received_by_jms(start: Start, uri: str, batch: int) -> None:
+    common = ("--layer", "jms", "--uri", uri, "--size", 64, "--properties", 2, "--timeout", 30)
+    subs = [start("sub", *common, "--api", api) for api in ("batches", "listener")]
+    pub = start("pub", *common, "--count", 5500, "--batch", batch, "--receivers", 2)
+    for sub in subs:
+        sub.wait_until_ready()
+    assert the_only_line(pub.end())["messages"] == 5500
+    for sub in subs:
+        check_received(the_only_line(sub.end()), 5500, 64)
 
 
 def test_jms_subscriber_gets_the_messages_its_selector_accepts(start: Start, uri: str) -> None:
