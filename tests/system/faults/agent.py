@@ -2,9 +2,10 @@
 
     python agent.py URI LOG NAME ROLE [SETTING=VALUE ...]
 
-It obeys commands on stdin: `begin` lets a publisher send, `pause` stops that, and `close` ends the program. The log
-has one JSON object a line, each written by one system call, so that a killed program leaves whole lines. A publisher
-writes down what it is about to send before it sends it: nothing that arrives is missing from its log.
+It obeys commands on stdin: `begin` lets a publisher send, `pause` stops that, `file` sends a file between messages, and
+`close` ends the program. The log has one JSON object a line, each written by one system call, so that a killed program
+leaves whole lines. A publisher writes down what it is about to send before it sends it: nothing that arrives is missing
+from its log.
 """
 
 import asyncio
@@ -13,15 +14,20 @@ import os
 import sys
 import time
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Self
 
-from fjm2.jms import BytesMessage, Connection, ConnectionFactory, DeliveryMode, Session, Topic
+from fjm2.jms import BytesMessage, Connection, ConnectionFactory, DeliveryMode, FileMessage, Session, Topic
 
 TOPICS = ("faults.a", "faults.b")
+FILES = "faults.files"
+"""Topic of files."""
 PRIORITIES = (4, 5, 9)
 """One priority for each lane."""
 _TICK_S = 0.005
 _NOTE_S = 0.02
+_LULL_S = 0.05
+"""Time without a message that a subscriber writes down."""
 
 
 @dataclass
@@ -33,6 +39,11 @@ class Settings:
     per_s: float = 2000.0
     """Messages that a publisher sends in a second."""
     persistent: int = 0
+    transaction: int = 0
+    """Rounds of messages in a transaction, a message for each topic and priority a round; 0 sends without
+    transactions."""
+    file_bytes: int = 0
+    """Bytes in a file. A subscriber with any receives files."""
     work_ms: float = 0.0
     """Time that a listener takes for each message."""
     overflow: str = "block"
@@ -46,6 +57,17 @@ class Settings:
         types = {each.name: type(each.default) for each in fields(cls)}
         pairs = (text.split("=", 1) for text in texts)
         return cls(**{name: types[name](value) for name, value in pairs})
+
+
+class Starvation:
+    """Time for which this thread was ready to run, and the machine ran others."""
+
+    def __init__(self) -> None:
+        self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+
+    def seconds(self) -> float:
+        """Return that time since the thread began."""
+        return int(os.pread(self._file, 100, 0).split()[1]) * 1e-9
 
 
 class Log:
@@ -62,13 +84,17 @@ class Publisher:
     """Sends numbered messages in turn to all topics, on all lanes. Each topic and lane has numbers of its own."""
 
     def __init__(self, connection: Connection, name: str, settings: Settings, log: Log) -> None:
-        self._producer = connection.create_session().create_producer(None)
+        self._session = connection.create_session(transacted=bool(settings.transaction))
+        self._producer = self._session.create_producer(None)
         self._producer.delivery_mode = DeliveryMode.PERSISTENT if settings.persistent else DeliveryMode.NON_PERSISTENT
         self._name, self._settings, self._log = name, settings, log
         self._numbers = dict.fromkeys([(topic, priority) for topic in TOPICS for priority in PRIORITIES], 0)
         self.may_send = asyncio.Event()
         self.is_resting = asyncio.Event()
         """Set while no send is under way."""
+        self._starvation = Starvation()
+        self._files = 0
+        self.sending_files: set[asyncio.Task[None]] = set()
 
     async def ready(self) -> None:
         pass
@@ -78,11 +104,15 @@ class Publisher:
         while True:
             await self.may_send.wait()
             due = min(due + self._settings.per_s * _TICK_S, self._settings.per_s * 10 * _TICK_S)
-            rounds = int(due / len(self._numbers))
-            due -= rounds * len(self._numbers)
+            rounds = self._settings.transaction or int(due / len(self._numbers))
+            due = max(due - rounds * len(self._numbers), 0.0)
             if rounds:
                 self.is_resting.clear()
                 await self._send(rounds)
+                if self._settings.transaction:
+                    self._log.add(event="commit")
+                    await self._session.commit()
+                    self._log.add(event="committed")
             self.is_resting.set()
             await asyncio.sleep(_TICK_S)
 
@@ -95,11 +125,27 @@ class Publisher:
                 message.write_bytes(number.to_bytes(8, "big") * (self._settings.size // 8))
                 message.set_string_property("sender", self._name)
                 message.set_int_property("number", number)
-                began = time.monotonic()
+                began, starved_s = time.monotonic(), self._starvation.seconds()
                 await self._producer.send(message, Topic(topic), priority=priority)
                 if (held_s := time.monotonic() - began) > 0.1:
-                    self._log.add(event="held", seconds=held_s)
+                    self._log.add(event="held", seconds=held_s, starved_s=self._starvation.seconds() - starved_s)
                 self._numbers[topic, priority] = number + 1
+
+    def begin_file(self, log: Path) -> None:
+        """Send a file without waiting for it, so that messages go between its parts. It is made beside the log."""
+        self._files += 1
+        task = asyncio.create_task(self._send_file(log.with_suffix(f".{self._files}"), self._files))
+        self.sending_files.add(task)
+        task.add_done_callback(self.sending_files.discard)
+
+    async def _send_file(self, path: Path, number: int) -> None:
+        with path.open("wb") as file:
+            file.write(number.to_bytes(8, "big") * (self._settings.file_bytes // 8))
+        message = FileMessage(path)
+        message.set_string_property("sender", self._name)
+        message.set_int_property("number", number)
+        self._log.add(event="file", sender=self._name, number=number)
+        await self._producer.send(message, Topic(FILES))
 
     def close(self) -> None:
         self._log.add(event="sent", count=next(iter(self._numbers.values())))
@@ -122,12 +168,28 @@ class Subscriber:
             self.consumers.append(consumer)
             if not settings.unread:
                 consumer.message_listener = lambda message, topic=topic: self._take(topic, message)
+        if settings.file_bytes:
+            self.consumers.append(self._sessions[0].create_consumer(Topic(FILES)))
+            self.consumers[-1].message_listener = self._take_file
+        self._latest_at = float("inf")
+
+    def _take_file(self, message: FileMessage) -> None:
+        sender, number = message.get_string_property("sender"), message.get_int_property("number")
+        with message.open() as file:
+            is_whole = file.read() == number.to_bytes(8, "big") * (message.size // 8)
+        if not is_whole:
+            self._log.add(event="fault", text=f"file {number} of {sender}: altered")
+        self._log.add(event="file", sender=sender, number=number)
 
     async def ready(self) -> None:
         for consumer in self.consumers:
             await consumer.ready()
 
     def _take(self, topic: str, message: BytesMessage) -> None:
+        now = time.monotonic()
+        if now - self._latest_at > _LULL_S:
+            self._log.add(event="lull", seconds=now - self._latest_at)
+        self._latest_at = now
         number = message.get_int_property("number")
         body = message.read_bytes(message.body_length) or b""
         sender = message.get_string_property("sender") or ""
@@ -169,6 +231,7 @@ def describe(error: Exception) -> dict[str, object]:
         "code": getattr(error, "error_code", None),
         "text": str(error),
         "nodes": sorted(nodes) if nodes else [],
+        "is_summary": getattr(error, "until", None) is not None and nodes is not None,
     }
 
 
@@ -180,16 +243,23 @@ async def main(uri: str, path: str, name: str, role: str, *texts: str) -> None:
     connection.start()
     await agent.ready()
     bus = connection._core.endpoint.bus  # type: ignore[union-attr]
-    log.add(event="ready", name=name, role=role, node_id=bus.node_id, is_unread=bool(settings.unread))
+    takes_files = role == "subscribe" and bool(settings.file_bytes)
+    is_unread = bool(settings.unread)
+    log.add(event="ready", role=role, node_id=bus.node_id, is_unread=is_unread, takes_files=takes_files)
     print("ready", flush=True)
     task = asyncio.create_task(agent.run())
     task.add_done_callback(lambda done: done.cancelled() or log.add(event="failed", text=repr(done.exception())))
     loop = asyncio.get_running_loop()
     while (line := (await loop.run_in_executor(None, sys.stdin.readline)).strip()) not in ("close", ""):
         if isinstance(agent, Publisher):
-            agent.may_send.set() if line == "begin" else agent.may_send.clear()
-            if line == "pause":
+            if line == "begin":
+                agent.may_send.set()
+            elif line == "file":
+                agent.begin_file(Path(path))
+            elif line == "pause":
+                agent.may_send.clear()
                 await agent.is_resting.wait()
+                await asyncio.gather(*agent.sending_files)
         print(line, flush=True)
     began = time.monotonic()
     log.add(event="closing")

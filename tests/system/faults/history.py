@@ -7,6 +7,9 @@ Promises, for each publisher, topic and priority (a *sequence*), and each subscr
 3. Messages that a subscriber lost are told to the subscriber, and to the publisher, by name. A publisher is not told
    what consumers drop because their owner asked for it (`overflow`).
 4. Nothing is lost between a subscriber's `ready` and its end without 2 and 3.
+5. Of a transaction, a subscriber gets everything or nothing.
+6. A subscriber that has some of a transaction whose publisher was killed is told within about six seconds.
+7. A file arrives whole, or is told to both sides.
 
 Bounds on time (how long a send may be held) belong to the scenarios.
 """
@@ -20,8 +23,14 @@ from typing import Any, NamedTuple
 
 _DROPPED = "MessagesDroppedError"
 """Told to a subscriber whose consumer was full and dropped messages."""
-_LOSSES = ("MessagesLostError", _DROPPED)
+_LOST = "MessagesLostError"
+_LOSSES = (_LOST, _DROPPED)
 """Told to a subscriber that lost messages."""
+_CUT_S = 0.5
+"""Time of a commit after which each subscriber has some of it, even on a busy machine."""
+_TOLD_OF_CUT_S = 7.5
+"""Time after a kill by which subscribers are told of the transaction that it cut: 5 s of silence, a check once a
+second, and what a busy machine adds."""
 
 Sequence = tuple[str, str, int]
 """Publisher, topic and priority."""
@@ -45,6 +54,8 @@ class Told:
     text: str
     code: str | None = None
     nodes: tuple[int, ...] = ()
+    is_summary: bool = False
+    """True for the summary of an outage."""
 
 
 @dataclass
@@ -60,8 +71,12 @@ class Life:
     is_closed: bool = False
     """False if the process was killed."""
     closed_at: float = float("inf")
+    killed_at: float = float("inf")
+    was_stopped: bool = False
+    """True if the process was stopped for a while, so that its own sends were held."""
     is_unread: bool = False
     """True for a subscriber that never reads."""
+    takes_files: bool = False
     began: list[tuple[float, int, int]] = field(default_factory=list)
     """Messages that a publisher was about to send in each sequence: time, first number, count."""
     sent: int | None = None
@@ -69,6 +84,14 @@ class Life:
     got: dict[Sequence, list[Range]] = field(default_factory=lambda: defaultdict(list))
     told: list[Told] = field(default_factory=list)
     held_s: list[float] = field(default_factory=list)
+    """Seconds for which sends were held, without time in which the machine ran other programs instead."""
+    lulls: list[tuple[float, float]] = field(default_factory=list)
+    """Times without a message at a subscriber: when they ended, and seconds."""
+    is_transacted: bool = False
+    commit_at: float | None = None
+    """Time at which the publisher began to commit its last transaction; None if all commits had ended."""
+    files: list[tuple[str, int]] = field(default_factory=list)
+    """Publishers and numbers of files that were sent or received."""
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -88,7 +111,7 @@ def read(path: Path) -> Life:
         match entry["event"]:
             case "ready":
                 life.role, life.node_id, life.ready_at = entry["role"], entry["node_id"], entry["at"]
-                life.is_unread = entry["is_unread"]
+                life.is_unread, life.takes_files = entry["is_unread"], entry["takes_files"]
             case "send":
                 life.began.append((entry["at"], entry["first"], entry["count"]))
             case "sent":
@@ -97,9 +120,22 @@ def read(path: Path) -> Life:
                 key = entry["sender"], entry["topic"], entry["priority"]
                 life.got[key].append(Range(entry["at"], entry["first"], entry["end"], entry["gap"]))
             case "told":
-                life.told.append(Told(entry["at"], entry["kind"], entry["text"], entry["code"], tuple(entry["nodes"])))
+                nodes, is_summary = tuple(entry["nodes"]), entry["is_summary"]
+                life.told.append(Told(entry["at"], entry["kind"], entry["text"], entry["code"], nodes, is_summary))
             case "held":
-                life.held_s.append(entry["seconds"])
+                life.held_s.append(entry["seconds"] - entry["starved_s"])
+            case "lull":
+                life.lulls.append((entry["at"], entry["seconds"]))
+            case "commit":
+                life.is_transacted, life.commit_at = True, entry["at"]
+            case "committed":
+                life.commit_at = None
+            case "file":
+                life.files.append((entry["sender"], entry["number"]))
+            case "killed":
+                life.killed_at = entry["at"]
+            case "stopped":
+                life.was_stopped = True
             case "fault" | "failed":
                 life.faults.append(entry["text"])
             case "closing":
@@ -141,6 +177,8 @@ def check(lives: Iterable[Life], sequences: Iterable[tuple[str, int]]) -> Verdic
         for publisher in publishers.values():
             for topic, priority in places:
                 verdict.losses += _sequence_losses(life, publisher, (publisher.name, topic, priority), verdict.broken)
+            verdict.broken += _transactions(life, publisher, [(publisher.name, *place) for place in places])
+            verdict.broken += _files(life, publisher)
     by_subscriber: dict[tuple[str, str], list[Loss]] = defaultdict(list)
     for loss in verdict.losses:
         by_subscriber[loss.subscriber, loss.sequence[0]].append(loss)
@@ -171,6 +209,42 @@ def _sequence_losses(life: Life, publisher: Life, sequence: Sequence, broken: li
         return  # it was killed, reads nothing, or left before the end
     if publisher.sent is not None and expected < publisher.sent:
         yield Loss(life.name, sequence, expected, publisher.sent, True)
+
+
+def _transactions(life: Life, publisher: Life, sequences: list[Sequence]) -> Iterator[str]:
+    """Yield a text for each transaction of which a subscriber got a part, or of whose cut it was not told."""
+    if not publisher.is_transacted or not life.is_closed:
+        return
+    got_all = False
+    for _, first, count in publisher.began:
+        got = sum(
+            max(min(each.end, first + count) - max(each.first, first), 0)
+            for sequence in sequences
+            for each in life.got.get(sequence, ())
+        )
+        got_all = got == count * len(sequences)
+        if got and not got_all:
+            yield f"{life.name}: {got} of {count * len(sequences)} messages of a transaction of {publisher.name}"
+    cut_at, commit_at = publisher.killed_at, publisher.commit_at
+    if commit_at is None or got_all or cut_at - commit_at < _CUT_S or life.closing_at < cut_at + _TOLD_OF_CUT_S:
+        return
+    told = [each.at - cut_at for each in life.told if each.kind == _LOST and f"'{publisher.name}'" in each.text]
+    if not any(0 <= after_s <= _TOLD_OF_CUT_S for after_s in told):
+        yield f"{life.name}: told of the cut transaction of {publisher.name} {told} s after the kill"
+
+
+def _files(life: Life, publisher: Life) -> Iterator[str]:
+    """Yield a text for each side that was not told of a file that did not arrive."""
+    if not life.takes_files or not life.is_closed:
+        return
+    if len(set(life.files)) < len(life.files):
+        yield f"{life.name}: files came twice: {life.files}"
+    for _, number in set(publisher.files) - set(life.files):
+        text = f"{life.name}: file {number} of {publisher.name} did not arrive"
+        if not any(told.kind == _LOST for told in life.told):
+            yield f"{text}: the subscriber was not told"
+        if not any(_names(told, life) for told in publisher.told):
+            yield f"{text}: the publisher was not told"
 
 
 def _first_expected(life: Life, publisher: Life) -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
-from scenarios import SCENARIOS, Scenario, run
+from scenario import Distribution, Scenario, run
+from scenarios import SCENARIOS
 
 pytestmark = [pytest.mark.root, pytest.mark.calm, pytest.mark.usefixtures("require_root_and_netns")]
 
@@ -33,3 +34,15 @@ def cases() -> list[ParameterSet]:
 @pytest.mark.parametrize(("scenario", "seed"), cases())
 def test_promises_hold_while_agents_are_harmed(scenario: Scenario, seed: int, tmp_path: Path) -> None:
     assert run(scenario, seed, tmp_path).broken == []
+
+
+@pytest.mark.nightly
+def test_a_dead_subscriber_holds_others_up_for_300_ms_at_most_in_99_of_100_cases(tmp_path: Path) -> None:
+    (scenario,) = (each for each in SCENARIOS if each.name == "many_kills")
+    distribution = Distribution(scenario)
+    for seed in range(10):
+        place = tmp_path / str(seed)
+        place.mkdir()
+        distribution.add(run(scenario, seed, place).figures)
+    print(*distribution.lines(), sep="\n")
+    assert distribution.broken() == []

@@ -70,3 +70,46 @@ def test_a_subscriber_that_leaves_early_does_not_miss_the_rest() -> None:
     publisher, subscriber = lives((0, 5, False))
     subscriber.closing_at = 2.2
     assert check([publisher, subscriber], PLACES).broken == []
+
+
+CUT = Told(8.0, "MessagesLostError", "a transaction of 'p' was dropped")
+
+
+def cut(*ranges: tuple[int, int, bool], told: tuple[Told, ...] = ()) -> list[Life]:
+    """Return a publisher that was killed in its second transaction, and a subscriber that got these ranges."""
+    publisher, subscriber = lives(*ranges, told=told)
+    publisher.began[:] = [(1.0, 0, 4), (1.2, 4, 6)]
+    publisher.is_transacted, publisher.sent, publisher.is_closed = True, None, False
+    publisher.commit_at, publisher.killed_at = 1.3, 2.0
+    subscriber.closing_at = 12.0
+    return [publisher, subscriber]
+
+
+def test_a_cut_transaction_must_be_told_in_time() -> None:
+    assert check(cut((0, 4, False), told=(CUT,)), PLACES).broken == []
+    late = Told(10.0, CUT.kind, CUT.text)
+    for told in ((), (late,)):
+        (text,) = check(cut((0, 4, False), told=told), PLACES).broken
+        assert "told of the cut transaction of p" in text
+
+
+def test_a_transaction_that_all_lanes_had_sent_may_arrive() -> None:
+    assert check(cut((0, 10, False)), PLACES).broken == []
+
+
+def test_a_part_of_a_transaction_is_found() -> None:
+    (text,) = check(cut((0, 7, False), told=(CUT,)), PLACES).broken
+    assert "3 of 6 messages of a transaction" in text
+
+
+def test_a_file_arrives_or_is_told_to_both() -> None:
+    publisher, subscriber = lives((0, 10, False))
+    publisher.files.append(("p", 1))
+    subscriber.takes_files = True
+    assert len(check([publisher, subscriber], PLACES).broken) == 2
+    subscriber.told.append(LOST)
+    publisher.told.append(NAMED)
+    assert check([publisher, subscriber], PLACES).broken == []
+    subscriber.told.clear()
+    subscriber.files.append(("p", 1))
+    assert check([publisher, subscriber], PLACES).broken == []
