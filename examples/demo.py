@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ PARTS = Path(__file__).parent / "demo_parts"
 ON_THIS_HOST = "fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0"
 SELECTOR = "symbol = 'ABC'"
 SYMBOLS = 4
+RATE_S = 1.0
+"""Time over which rates are measured. A lost datagram holds up what follows it: messages arrive in bursts then."""
 READY_S, ENDING_S = 20.0, 30.0
 """Timeouts: for a process to start, and for all messages to arrive at the end. They allow for a busy machine."""
 console = Console(highlight=False, soft_wrap=True)
@@ -39,9 +42,9 @@ class Part:
         self.selector = selector
         self.figures: dict[str, Any] = {"messages": 0, "lost": 0, "repairs": 0, "requests": 0}
         self.samples: list[str] = []
-        self.rate = 0.0
         self.is_ready, self.has_ended = asyncio.Event(), asyncio.Event()
-        self._seen_at = time.monotonic()
+        self._counts: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+        """Times of the latest reports, and the messages so far; oldest first."""
 
     async def start(self, script: str, *arguments: object) -> None:
         pipe = asyncio.subprocess.PIPE
@@ -58,15 +61,21 @@ class Part:
             if "sample" in report:
                 self.samples.append(report["sample"])
                 continue
-            now = time.monotonic()
-            if "messages" in report and now - self._seen_at > 0.1:
-                self.rate = (report["messages"] - self.figures["messages"]) / (now - self._seen_at)
-                self._seen_at = now
+            if "messages" in report:
+                self._counts.append((time.monotonic(), report["messages"]))
+                while len(self._counts) > 2 and self._counts[1][0] <= self._counts[-1][0] - RATE_S:
+                    self._counts.popleft()
             self.figures |= report
             if "ready" in report:
                 self.is_ready.set()
         self.has_ended.set()
         self.is_ready.set()
+
+    @property
+    def rate(self) -> float:
+        """Messages per second, over the last second."""
+        (began, before), (ended, after) = self._counts[0], self._counts[-1]
+        return (after - before) / (ended - began) if ended > began else 0.0
 
     async def ready(self) -> None:
         await within(READY_S, self.is_ready, f"the {self.name} did not start")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from rich.progress import Progress
 
+import fjm2
 from fjm2.norm import ReceiverConfig, Session
 from fjm2.norm.events import ObjectCompleted, ObjectLost, SenderVanished
 
@@ -23,7 +24,7 @@ def main(directory: Path, group: str, port: int, interface: str, count: int | No
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".incomplete-") as parts:  # on the same disk
         session = Session(group, port, interface=interface, receiver=ReceiverConfig(file_directory=parts))
-        asyncio.run(receive(session, directory, count))
+        fjm2.run(receive(session, directory, count))
 
 
 async def receive(session: Session, directory: Path, count: int | None) -> None:
@@ -34,8 +35,7 @@ async def receive(session: Session, directory: Path, count: int | None) -> None:
             match event:
                 case ObjectCompleted(info=bytes() as info, path=str() as path, size=size):
                     name = os.path.basename(os.fsdecode(info))  # without folders: it is the sender's choice
-                    if "\0" in name or name in ("", ".", ".."):
-                        name = f"object-{event.object_id}"
+                    name = f"object-{event.object_id}" if "\0" in name or name in ("", ".", "..") else name
                     os.replace(path, directory / name)
                     print(f"{name}: {size} bytes", flush=True)
                     received += 1

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 from rich.progress import Progress
 
+import fjm2
 from fjm2.norm import Fec, Flow, SenderConfig, Session
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -29,7 +30,7 @@ def main(files: tuple[Path, ...], group: str, port: int, interface: str, rate: f
     # so the progress it shows, is at most the window ahead of the slowest receiver.
     parity = SenderConfig(fec=Fec.RS, block_segments=64, parity_segments=16, auto_parity=1)
     config = replace(parity, rate_bps=rate, flow=Flow.MIN, window_bytes=1 << 20)
-    asyncio.run(send(files, Session(group, port, interface=interface, sender=config, is_sender_only=True)))
+    fjm2.run(send(files, Session(group, port, interface=interface, sender=config, is_sender_only=True)))
 
 
 async def send(files: tuple[Path, ...], session: Session) -> None:

@@ -4,10 +4,9 @@ python examples/jms_lanes.py --listen
 python examples/jms_lanes.py
 """
 
-import asyncio
-
 import click
 
+import fjm2
 from fjm2.jms import ConnectionFactory, DeliveryMode, Topic
 
 URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
@@ -23,7 +22,7 @@ URGENT, BULK, EACH = 9, 0, 1000
 def main(uri: str, is_listening: bool, messages: int, rate: str) -> None:
     """Send bulk messages, and an urgent message after each thousand of them."""
     factory = ConnectionFactory(uri, rate=rate)
-    asyncio.run(listen(factory) if is_listening else send(factory, messages))
+    fjm2.run(listen(factory) if is_listening else send(factory, messages))
 
 
 async def send(factory: ConnectionFactory, messages: int) -> None:

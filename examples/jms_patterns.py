@@ -4,11 +4,11 @@ python examples/jms_patterns.py "sensors/*/temperature"
 python examples/jms_patterns.py --measure 10
 """
 
-import asyncio
 import random
 
 import click
 
+import fjm2
 from fjm2.jms import ConnectionFactory, Message, Topic, TopicPattern
 
 URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
@@ -23,7 +23,7 @@ ROOMS = ("kitchen", "cellar", "attic")
 def main(uri: str, measure: int | None, count: int | None, pattern: str) -> None:
     """Print what the sensors measure that match PATTERN."""
     factory = ConnectionFactory(uri)
-    asyncio.run(watch(factory, TopicPattern(pattern), count) if measure is None else send(factory, measure))
+    fjm2.run(watch(factory, TopicPattern(pattern), count) if measure is None else send(factory, measure))
 
 
 async def watch(factory: ConnectionFactory, pattern: TopicPattern, count: int | None) -> None:

@@ -10,6 +10,7 @@ import random
 
 import click
 
+import fjm2
 from fjm2.jms import ConnectionFactory, DeliveryMode, Topic
 
 URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
@@ -22,7 +23,7 @@ URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 @click.option("--interval", default=0.1, show_default=True, help="Seconds between messages.")
 def main(uri: str, topic: str, messages: int, interval: float) -> None:
     """Publish some quotes."""
-    asyncio.run(publish(ConnectionFactory(uri), Topic(topic), messages, interval))
+    fjm2.run(publish(ConnectionFactory(uri), Topic(topic), messages, interval))
 
 
 async def publish(factory: ConnectionFactory, topic: Topic, messages: int, interval: float) -> None:

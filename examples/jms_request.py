@@ -4,10 +4,9 @@ python examples/jms_request.py --serve 1
 python examples/jms_request.py "how are you?"
 """
 
-import asyncio
-
 import click
 
+import fjm2
 from fjm2.jms import ConnectionFactory, JMSContext, TextMessage, Topic
 
 URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
@@ -22,7 +21,7 @@ TOPIC = Topic("questions")
 @click.argument("question", default="is anybody there?")
 def main(uri: str, serve: int | None, replies: int, timeout: float, question: str) -> None:
     """Ask QUESTION, or reply to questions."""
-    asyncio.run(run(ConnectionFactory(uri), serve, replies, timeout, question))
+    fjm2.run(run(ConnectionFactory(uri), serve, replies, timeout, question))
 
 
 async def run(factory: ConnectionFactory, serve: int | None, replies: int, timeout: float, question: str) -> None:  # noqa: ASYNC109

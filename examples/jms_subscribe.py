@@ -3,10 +3,9 @@
 python examples/jms_subscribe.py --selector "symbol = 'ABC'"
 """
 
-import asyncio
-
 import click
 
+import fjm2
 from fjm2.jms import ConnectionFactory, MapMessage, Topic
 
 URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
@@ -18,7 +17,7 @@ URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 @click.option("--selector", default="symbol = 'ABC'", show_default=True, help="Selector of the messages to receive.")
 def main(uri: str, topic: str, selector: str) -> None:
     """Print quotes."""
-    asyncio.run(subscribe(ConnectionFactory(uri), Topic(topic), selector))
+    fjm2.run(subscribe(ConnectionFactory(uri), Topic(topic), selector))
 
 
 async def subscribe(factory: ConnectionFactory, topic: Topic, selector: str) -> None:

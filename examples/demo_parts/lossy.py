@@ -3,43 +3,49 @@
 The demo's subscribers use it in place of FJM2's socket.
 """
 
-from collections.abc import Iterator
 from random import Random
+
+import numpy as np
 
 from fjm2.norm.core.train import Train
 from fjm2.norm.net import udp
 
 
 class LossySocket(udp.UdpSocket):
-    """A socket that drops each received datagram with the same probability: data, repairs and requests alike."""
+    """A socket that drops each received datagram with the same probability: data, repairs and requests alike.
+
+    Over the loopback interface, a train of datagrams travels as one packet. On a network they travel one by one, each
+    can be lost alone, and the receiving kernel joins the others to a train again. So a train loses single datagrams
+    here, too, and is received as one train without them.
+    """
 
     probability = 0.0
     lost = 0
     """Datagrams dropped by all sockets of this process."""
     random = Random()
-    _left: Iterator[Train] = iter(())
 
     def receive(self) -> Train | None:
-        """Return the next datagrams that are not dropped, or None if nothing has arrived."""
-        while (left := next(self._left, None)) is None:
-            train = super().receive()
-            if train is None or not LossySocket.probability:
-                return train
-            self._left = survivors(train)
-        return left
+        """Return the next train without the datagrams that are dropped, or None if nothing has arrived."""
+        while (train := super().receive()) is not None:
+            left = survivors(train) if LossySocket.probability else train
+            if left is not None:
+                return left
+        return None
 
 
-def survivors(train: Train) -> Iterator[Train]:
-    """Drop datagrams of a train at random. Yield the runs of datagrams that remain."""
-    start, step = 0, train.segment_bytes
+def survivors(train: Train) -> Train | None:
+    """Drop datagrams of a train at random. Return the rest as one train, or None if nothing is left."""
+    step = train.segment_bytes
+    pieces, start = [], 0
     for at in range(0, train.data.size, step):
         if LossySocket.random.random() < LossySocket.probability:
             LossySocket.lost += 1
-            if at > start:
-                yield Train(train.data[start:at], step, train.address)
+            pieces.append(train.data[start:at])
             start = at + step
-    if start < train.data.size:
-        yield Train(train.data[start:], min(step, train.data.size - start), train.address)
+    if not pieces:
+        return train
+    left = np.concatenate([*pieces, train.data[start:]])
+    return Train(left, min(step, left.size), train.address) if left.size else None
 
 
 def install() -> None:
