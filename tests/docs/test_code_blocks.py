@@ -51,7 +51,7 @@ GOES_ON = (
     r"(fjm2d|fjm2admin) run\b(?!.*--check)",
     r"python examples/(web_app|jms_chat|notebook)",
     r"python examples/jms_worker.py --threads",
-    r"python (examples/app_service|prices|web)\.py",
+    r"python (examples/app_service|prices|web|jobs)\.py",
     r"curl .*quotes --data",
 )
 """Patterns of commands that run until Ctrl-C."""
@@ -76,9 +76,11 @@ SAID = {
     ("docs/jms.md", "Receiving"): ["topic://orders two of them", "something happened", "topic://prices.eur 1.08"],
     ("docs/jms.md", "Transactions"): ["take 10 from A\ngive 10 to B\n"],
     ("docs/app.md", "Applications"): ["topic://prices.eur ABC 17.25", "", "GOOD MORNING"],
+    ("docs/app.md", "Jobs for other hosts"): ["", "doing job 1\ndoing job 2\n"],
     ("docs/app.md", "Start and stop"): ["", "", '{"ABC":12.5}'],
     ("docs/norm.md", "Sending and receiving objects"): ["b'temperature': 14 bytes from node", ""],
     ("docs/norm.md", "Streams and message marks"): ["1000 lines", ""],
+    ("docs/norm.md", "Messages"): ["1000 messages, the last of them from node", ""],
     ("docs/norm.md", "Acknowledgement"): ["it is here", "confirmed by {2}, no answer from {3}"],
     ("docs/norm.md", "Flow control"): ["confirmed by [], not by [7]"],
     ("docs/examples.md", "Quotes"): ["10 messages", "7 messages", "20 messages sent"],
