@@ -10,7 +10,7 @@ APT_PACKAGES := libnorm1 libnorm-dev gcc libc6-dev tshark iproute2 iptables nfta
 FUZZ_CASES ?= 1000000
 HOSTILE_CASES ?= 10000000
 CREEDSOLO := $(VENV)/.creedsolo
-WORKERS ?= 4
+WORKERS ?= 6
 FJM2_BENCH := $(VENV)/bin/fjm2-bench
 PLAN ?= --quick
 SCALE_ROWS ?= 2000000 20000000
@@ -38,7 +38,7 @@ define run_suite
 @status=0; \
 $(PY) -m pytest $(SIDE_BY_SIDE) -m "$(1) not alone and not calm" || status=$$?; \
 if [ $$status = 2 ]; then exit 2; fi; \
-$(PY) -m pytest -n 4 --dist worksteal -m "$(1) calm and not alone" $(call marked,calm) || status=$$?; \
+$(PY) -m pytest -n 6 --dist worksteal -m "$(1) calm and not alone" $(call marked,calm) || status=$$?; \
 if [ $$status = 2 ]; then exit 2; fi; \
 $(PY) -m pytest -m "$(1) alone" $(call marked,alone) || status=$$?; \
 exit $$status
@@ -54,7 +54,7 @@ nightly: $(INSTALLED) system-deps  ## all tests: those of `make test`, the exhau
 lab: $(INSTALLED) system-deps  ## three networks, their gateways and the admin service, in namespaces: minutes, as root
 	$(PY) -m pytest tests/lab
 
-test-fast: $(INSTALLED)  ## unit tests only: no socket, no root, seconds
+test-fast: $(INSTALLED)  ## unit tests only: no socket, no root, about a minute
 	$(PY) -m pytest -q $(SIDE_BY_SIDE) -n 2 --hypothesis-profile=fjm2-fast -m "not nightly" tests/unit
 
 lint: $(INSTALLED)  ## formatting, lint and strict types

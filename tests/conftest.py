@@ -1,5 +1,6 @@
 """Fixtures and hooks for all tests: Hypothesis profiles, free ports, optional tools, and no skipping in CI."""
 
+import gc
 import logging
 import os
 import shutil
@@ -26,6 +27,10 @@ settings.load_profile("fjm2-ci" if IN_CI else "fjm2")
 # algebra, which the tests do not use.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Collecting thousands of tests makes hundreds of thousands of objects that stay. The garbage collector would visit them
+# again and again, which takes as long as the rest of the collection. It is switched on when they are there.
+gc.disable()
 
 # A shell's background jobs ignore Ctrl-C, and their child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -66,6 +71,15 @@ def levels_of_loggers() -> Iterator[None]:
         logger.setLevel(level)
 
 
+@pytest.fixture(scope="module")
+def keeping_trees() -> Iterator[None]:
+    """Keep the garbage collector from the syntax trees that a module parses and keeps: visits take twice as long."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(scope="session")
 def require_tool() -> Callable[[str], str]:
     """Return a function that finds a program's path.
@@ -88,20 +102,29 @@ def require_tool() -> Callable[[str], str]:
 # Files that take longest, with their seconds on an idle machine. They run first, longest first, so that no worker is
 # left with a long one at the end. `pytest --durations=0` shows the figures.
 _LONG_FILES = {
-    "spark": 170,
-    "system/bench": 100,
-    "interop": 60,
-    "system/doctor": 70,
-    "system/commands/test_top.py": 60,
-    "gateway/tunnel/test_tunnel_rate.py": 40,
-    "report": 40,
-    "system/norm/test_transfer.py": 40,
-    "docs/test_code_blocks.py": 35,
-    "packaging/test_packages.py": 35,
-    "sim": 30,
-    "admin": 30,
-    "system/commands": 30,
-    "docs": 20,
+    "spark": 160,
+    "system/bench/test_bench.py": 80,
+    "system/doctor/test_doctor_hosts.py": 70,
+    "system/doctor": 65,
+    "system/commands/test_top.py": 62,
+    "system/commands/test_jms_commands.py": 61,
+    "system/bench/test_bench_peers.py": 60,
+    "packaging/test_packages.py": 41,
+    "system/norm/test_transfer.py": 39,
+    "sim/test_silence.py": 36,
+    "system/bench": 35,
+    "gateway/tunnel/test_tunnel_rate.py": 34,
+    "interop": 33,
+    "system/commands": 32,
+    "report": 30,
+    "jms/test_jms_waiting.py": 28,
+    "docs/test_code_blocks.py": 27,
+    "sim/test_progress.py": 25,
+    "sim": 20,
+    "admin": 18,
+    "examples": 15,
+    "unit/test_house_rules.py": 14,
+    "docs": 11,
 }
 _SHARING_FOLDERS = ("tests/spark/", "tests/report/")
 """Folders whose test files share an expensive fixture: a Java virtual machine, or a report."""
@@ -117,6 +140,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((number for number, place in enumerate(places) if item.nodeid.startswith(place)), len(places))
 
     items.sort(key=place_of)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """From the first test on, let the garbage collector look at new objects."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter collect everything at its end. Libraries of extensions complain of objects that stay."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)

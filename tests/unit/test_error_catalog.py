@@ -5,9 +5,15 @@ what happened, what was expected, what to do?
 """
 
 import ast
+import difflib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("keeping_trees")
 
 ROOT = Path(__file__).parents[2]
 CATALOG = Path(__file__).with_name("error_texts.txt")
@@ -16,6 +22,11 @@ KINDS = re.compile(r"(\w+Error|ClickException|UsageError|BadParameter|Refusal|fa
 """Names of what makes an error: exceptions, and functions that return or raise one."""
 NO_TEXT = {"ImportError", "NoiseError", "UnfitError", "StopIteration", "StopAsyncIteration", "AssertionError"}
 """Exceptions whose text nobody reads, or is not ours."""
+ADVICE = """
+The texts of exceptions are not what tests/unit/error_texts.txt says. Read the difference with a user's eyes:
+what happened, what was expected, what to do? If it is as meant: `make texts`, and a file in docs/changes/ if users
+notice.
+"""
 HEAD = "# The texts of all exceptions. Written by `make texts`; {} stands for a value.\n"
 
 
@@ -53,6 +64,7 @@ def _text(node: ast.expr) -> str | None:
     return None
 
 
+@cache
 def catalog() -> str:
     """Return the content of the file: the texts of each module, in alphabetical order."""
     parts = [HEAD]
@@ -65,7 +77,10 @@ def catalog() -> str:
 
 
 def test_the_catalog_has_the_text_of_every_exception() -> None:
-    assert CATALOG.read_text() == catalog(), "run `make texts`, and read the difference with a user's eyes"
+    texts = CATALOG.read_text().splitlines(), catalog().splitlines()
+    difference = "\n".join(difflib.unified_diff(*texts, "error_texts.txt", "as they are now", lineterm="", n=2))
+    if difference:
+        pytest.fail(f"{ADVICE}\n{difference}", pytrace=False)
 
 
 def test_texts_are_fragments_without_a_full_stop() -> None:

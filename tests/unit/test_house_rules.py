@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("keeping_trees")
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ("fjm2", "fjm2d", "fjm2admin", "bench")
 EVERYTHING = (*SOURCES, "tests", "examples", "docs")
@@ -29,9 +33,21 @@ _SENTENCE_END = re.compile(r"[.!?:;](?=\s|$)")
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    return ast.parse(text_of(path))
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a file's tree. Several tests look at them, and each walk takes longer than the parsing."""
+    return tuple(ast.walk(tree_of(path)))
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
 def files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
@@ -44,7 +60,7 @@ def classes(*folders: str) -> Iterator[tuple[str, ast.ClassDef]]:
     """Yield every class in these folders with its full name."""
     for path in files(*folders):
         module = name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 yield f"{module}.{node.name}", node
 
@@ -85,22 +101,27 @@ def test_folders_are_small() -> None:
     counts: dict[Path, int] = {}
     for path in files(*EVERYTHING):
         counts[path.parent] = counts.get(path.parent, 0) + 1
-    assert {name_of(folder): count for folder, count in counts.items() if count > FOLDER_MODULES_MAX} == {}
+    large = {name_of(folder): count for folder, count in counts.items() if count > FOLDER_MODULES_MAX}
+    assert large == {}, (
+        f"more than {FOLDER_MODULES_MAX} modules in a folder: make a subfolder of those that belong together"
+    )
 
 
 def test_files_are_short() -> None:
-    lengths = {name_of(path): len(path.read_text().splitlines()) for path in files(*EVERYTHING)}
-    assert {name: length for name, length in lengths.items() if length > FILE_LINES_MAX} == {}
+    lengths = {name_of(path): len(text_of(path).splitlines()) for path in files(*EVERYTHING)}
+    long = {name: length for name, length in lengths.items() if length > FILE_LINES_MAX}
+    assert long == {}, f"more than {FILE_LINES_MAX} lines in a file: split it by what changes together"
 
 
 def test_functions_are_short() -> None:
     lengths = {
         f"{name_of(path)}: {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
         for path in files(*EVERYTHING)
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES_MAX} == {}
+    long = {name: length for name, length in lengths.items() if length > FUNCTION_LINES_MAX}
+    assert long == {}, f"more than {FUNCTION_LINES_MAX} lines in a function: move a part of it into one of its own"
 
 
 def test_classes_are_small() -> None:
@@ -113,36 +134,38 @@ def test_classes_are_small() -> None:
         for name, (methods, attributes) in sizes.items()
         if methods > CLASS_METHODS_MAX or attributes > CLASS_ATTRIBUTES_MAX
     }
-    assert {name: size for name, size in large.items() if name not in EXCEPTIONS} == {}
+    limits = f"{CLASS_METHODS_MAX} methods or {CLASS_ATTRIBUTES_MAX} attributes"
+    found = {name: size for name, size in large.items() if name not in EXCEPTIONS}
+    assert found == {}, f"more than {limits} in a class: split it, or add it to docs/dev/house.toml with a reason"
     assert set(EXCEPTIONS) - set(large) == set(), "these exceptions are no longer needed: remove them"
 
 
 def test_private_names_of_others_are_not_used() -> None:
     used = [use for path in files(*SOURCES, "examples") for use in private_names_used(path)]
-    assert used == []
+    assert used == [], "private names of another class: use its public ones, make the name public, or move the code"
 
 
 def private_names_used(path: Path) -> list[str]:
     """Return the uses, in a file, of private names that the file's own classes and functions do not define."""
-    tree = tree_of(path)
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    nodes = nodes_of(path)
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     own |= {
         item.target.id
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ClassDef)
         for item in node.body
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
     }
-    own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node.value)}
-    own |= {value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(value := node.value, str)}
+    own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and is_self(node.value)}
+    own |= {value for node in nodes if isinstance(node, ast.Constant) and isinstance(value := node.value, str)}
     used = {
         f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own
     }
     used |= {
         f"{name_of(path)}:{node.lineno}: import of {alias.name}"
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if is_private(alias.name)
@@ -188,15 +211,14 @@ def test_clumsy_openings_are_found() -> None:
 
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the first paragraph of every docstring and every comment in a file, with its line number."""
-    text = path.read_text()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():
             match statement:
                 case ast.Expr(ast.Constant(str(docstring))):
                     yield statement.lineno, " ".join(docstring.split("\n\n")[0].split())
     previous_line = -1
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline):
         if token.type == tokenize.COMMENT:
             is_alone = token.line.lstrip().startswith("#")
             if not (is_alone and previous_line == token.start[0] - 1):

@@ -42,9 +42,9 @@ MADE_BY_OTHERS = {
     *("fjm2.jms." + name for name in ("Connection", "ConnectionMetaData", "JMSContext", "Session")),
     *("fjm2.jms." + name for name in ("JMSConsumer", "JMSProducer", "MessageConsumer", "MessageProducer")),
     *("fjm2.jms." + name for name in ("TemporaryQueue", "TemporaryTopic")),
-    "fjm2.jms.Properties",
+    *("fjm2.jms." + name for name in ("Batch", "Batches", "Properties")),
     "fjm2.doctor.Scene",
-    "fjm2.norm.OutgoingStream",
+    *("fjm2.norm." + name for name in ("IncomingMessages", "OutgoingMessages", "OutgoingStream")),
     "fjm2.norm.events.Marks",
     *("fjm2.norm.sim." + name for name in ("Link", "Node")),
 }
