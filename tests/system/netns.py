@@ -224,11 +224,15 @@ def set_up(namespace: Namespace, device: str, address: str, *, mtu: int = 1500) 
 
 
 def wait_until_up(namespace: Namespace, device: str) -> None:
-    """Wait until a device has a carrier and a link-local IPv6 address. It gets both shortly after it is switched on."""
+    """Wait until a device has a carrier and a link-local IPv6 address. It gets both shortly after it is switched on.
+
+    The address is tentative at first, also without duplicate address detection: nothing can be bound to it yet.
+    """
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     while True:
         state = namespace.ip("-br", "address", "show", device)
-        if " UP " in state and ("fe80::" in state or not _HAS_IPV6):
+        usable = namespace.ip("-6", "address", "show", "dev", device, "-tentative") if _HAS_IPV6 else "fe80::"
+        if " UP " in state and "fe80::" in usable:
             return
         if time.monotonic() > deadline:
             raise CommandError(f"{device} does not come up: {state}")
