@@ -206,6 +206,13 @@ class Network:
             self.close()
             raise
 
+    def cut_trains(self) -> None:
+        """Make the sender's host send each datagram by itself, as network cards do.
+
+        Otherwise a train of UDP_SEGMENT crosses the link as one packet, and few packets may have the luck to arrive.
+        """
+        self.sender.run("ip", "link", "set", INTERFACE, "gso_max_segs", "1")
+
     def _join(self, port: str, receiver: Namespace, more: str = "") -> None:
         link = f"link add {port} type veth peer name {INTERFACE} netns {receiver.pid}\n"
         self.sender.run("ip", "-batch", "-", text=link + more)

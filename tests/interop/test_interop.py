@@ -180,6 +180,7 @@ class Case:
     def lose(self, network: Network) -> None:
         """Make the link lose datagrams, but not the first ones that the next sender sends."""
         if self.loss:
+            network.cut_trains()
             for host in network.receivers:
                 host.lose(self.loss, LOSSLESS_BYTES)
 
