@@ -50,6 +50,8 @@ class Settings:
     messages_max: int = 100_000
     unread: int = 0
     """1 for a subscriber that never reads."""
+    close_timeout_s: float = 2.0
+    """Time without progress after which a close gives up. The default is that of connections."""
 
     @classmethod
     def of(cls, texts: list[str]) -> Self:
@@ -237,7 +239,8 @@ def describe(error: Exception) -> dict[str, object]:
 
 async def main(uri: str, path: str, name: str, role: str, *texts: str) -> None:
     settings, log = Settings.of(list(texts)), Log(path)
-    connection = await ConnectionFactory(uri, client_id=name).create_connection()
+    factory = ConnectionFactory(uri, client_id=name, close_timeout_s=settings.close_timeout_s)
+    connection = await factory.create_connection()
     connection.exception_listener = lambda error: log.add(event="told", **describe(error))
     agent = Publisher(connection, name, settings, log) if role == "publish" else Subscriber(connection, settings, log)
     connection.start()

@@ -6,6 +6,9 @@ from history import Life
 from scenario import Scenario
 from stage import Stage
 
+_SLOW_S = 40.0
+"""Time that a slow consumer may take for 32 MiB on a busy machine: 4,000 messages."""
+
 
 def unread_consumer(stage: Stage) -> list[Life]:
     """A consumer that nobody reads does not stop the others for good."""
@@ -15,9 +18,14 @@ def unread_consumer(stage: Stage) -> list[Life]:
 
 
 def slow_consumer(stage: Stage) -> list[Life]:
-    """A consumer that takes long for each message holds the sender back, and loses nothing."""
+    """A consumer that takes long for each message holds the sender back, and loses nothing.
+
+    The sender closes while the consumer is far behind, and has to be told to wait so long: the consumer's process asks
+    for more, and so shows progress, only once the consumer has taken half of the 64 MiB that wait in front of it.
+    """
     work_ms, messages_max = stage.random.choice([0.5, 2.0]), stage.random.choice([100, 2000])
-    stage.add_trio({"work_ms": work_ms, "messages_max": messages_max}, per_s=2000, size=8000)
+    consumer = {"work_ms": work_ms, "messages_max": messages_max}
+    stage.add_trio(consumer, per_s=2000, size=8000, close_timeout_s=_SLOW_S)
     stage.wait(7.0, 9.0)
     return stage.finish(settle_s=1.0)
 

@@ -19,7 +19,8 @@ _AGENT = str(Path(__file__).with_name("agent.py"))
 _ATTACKER = str(Path(__file__).with_name("attacker.py"))
 _RELAY = str(Path(__file__).with_name("relay.py"))
 _READY_S = 30.0
-_CLOSE_S = 40.0
+_CLOSE_S = 100.0
+"""Time after which an agent that closes hangs. It may wait for a consumer that has to take 100 MB, 3 MB a second."""
 _DRAIN_S = 60.0
 _QUIET_S = 2.0
 _POLL_S = 0.05
