@@ -155,7 +155,8 @@ async def finish_lane(
     except TimeoutError:
         return lane.owing(subscribers_of(lane) | known & confirmation.expired), lane.unsent_bytes
     suspects |= session.silent_receivers
-    nodes = subscribers_of(lane) - lane.evicted - confirmation.outages.nodes
+    away = lane.evicted & session.evicted_receivers  # without those that came back
+    nodes = subscribers_of(lane) - away - confirmation.outages.nodes
     owing = lane.owing(nodes)
     missing, suspected = set(owing - suspects), set(owing & suspects)
     with contextlib.suppress(TimeoutError):

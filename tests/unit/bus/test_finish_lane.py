@@ -1,4 +1,4 @@
-"""At the end of a lane, the nodes that did not confirm are named, also those that were forgotten meanwhile."""
+"""At the end of a lane, the nodes that did not confirm are named, also those that were forgotten or away meanwhile."""
 
 import asyncio
 from collections.abc import Iterable
@@ -105,8 +105,28 @@ async def missing_of(*, is_dead: bool, unsent_bytes: int) -> frozenset[int]:
     return missing
 
 
+class Known(Subscribers):
+    """Two subscribers of a lane that stay known. One confirms."""
+
+    def forget(self) -> None:
+        pass
+
+
 @pytest.mark.parametrize("unsent_bytes", [0, 5000])
 def test_who_is_forgotten_during_a_close_is_named_and_who_says_goodbye_is_not(unsent_bytes: int) -> None:
     others = frozenset({OTHER} if unsent_bytes else ())
     assert asyncio.run(missing_of(is_dead=True, unsent_bytes=unsent_bytes)) - others == {DESK}
     assert asyncio.run(missing_of(is_dead=False, unsent_bytes=unsent_bytes)) - others == frozenset()
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_who_was_given_up_is_asked_and_named_if_it_came_back(is_back: bool) -> None:
+    async def missing() -> frozenset[int]:
+        subscribers, desk = Known(is_dead=False), frozenset({DESK})
+        session = Session(subscribers, evicted_receivers=frozenset() if is_back else desk)
+        lane: Any = Lane(session, Stream(subscribers, 0), evicted=desk)
+        lanes: Any = None
+        confirmation = LaneConfirmation(lanes, subscribers.of, STILL_S, Outages(BusStats(), PeerNames()))
+        return (await finish_lane(lane, confirmation, subscribers.of, CloseDeadline(Bus(), STILL_S)))[0]
+
+    assert asyncio.run(missing()) == ({DESK} if is_back else set())
