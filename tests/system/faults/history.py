@@ -17,7 +17,7 @@ Bounds on time (how long a send may be held) belong to the scenarios.
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,6 +188,20 @@ def check(lives: Iterable[Life], sequences: Iterable[tuple[str, int]]) -> Verdic
     return verdict
 
 
+def were_told(lives: Iterable[Life], sequences: Iterable[tuple[str, int]]) -> bool:
+    """Return True if each subscriber that runs has everything that the publishers sent, or was told of a loss."""
+    lives, places = list(lives), list(sequences)
+    publishers = [life for life in lives if life.role == "publish"]
+    running = (life for life in lives if life.role == "subscribe" and life.killed_at == float("inf"))
+    return all(
+        _was_told(life)
+        or not list(_sequence_losses(replace(life, is_closed=True), publisher, (publisher.name, *at), []))
+        for life in running
+        for publisher in publishers
+        for at in places
+    )
+
+
 def _sequence_losses(life: Life, publisher: Life, sequence: Sequence, broken: list[str]) -> Iterator[Loss]:
     """Yield what a subscriber lost of one sequence, and note what arrived against the promises."""
     ranges = life.got.get(sequence, [])
@@ -258,7 +272,7 @@ def _untold(subscriber: Life, publisher: Life, losses: list[Loss]) -> Iterator[s
     example = losses[0]
     count = sum(loss.end - loss.first for loss in losses)
     text = f"{subscriber.name} lost {count} messages of {publisher.name}, such as {example.first} to {example.end - 1}"
-    if not any(told.kind in _LOSSES for told in subscriber.told):
+    if not _was_told(subscriber):
         yield f"{text}: the subscriber was not told"
     if publisher.sent is None:
         return  # it was killed
@@ -266,6 +280,11 @@ def _untold(subscriber: Life, publisher: Life, losses: list[Loss]) -> Iterator[s
         return
     if not any(_names(told, subscriber) for told in publisher.told):
         yield f"{text}: the publisher was not told"
+
+
+def _was_told(subscriber: Life) -> bool:
+    """Return True if a subscriber was told of a loss."""
+    return any(told.kind in _LOSSES for told in subscriber.told)
 
 
 def _names(told: Told, subscriber: Life) -> bool:

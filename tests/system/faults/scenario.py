@@ -7,10 +7,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from agent import PRIORITIES, TOPICS
 from history import Life, Loss, check
 from netns import Network
-from stage import Stage
+from stage import SEQUENCES, Stage
 
 _VALUES_MIN = 100
 """Values that are needed to know what 99 of 100 are."""
@@ -62,7 +61,7 @@ def run(scenario: Scenario, seed: int, folder: Path) -> Outcome:
     """Run a scenario once, and judge it."""
     with Network() as network:
         lives = scenario.harm(Stage(network, folder, Random(f"{scenario.name} {seed}")))
-    verdict = check(lives, [(topic, priority) for topic in TOPICS for priority in PRIORITIES])
+    verdict = check(lives, SEQUENCES)
     outcome = Outcome(verdict.broken, verdict.losses, scenario.measure(lives) if scenario.measure else {})
     if verdict.losses and not scenario.may_lose:
         outcome.broken.append(f"{len(verdict.losses)} losses, first {verdict.losses[0]}")

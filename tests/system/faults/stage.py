@@ -11,9 +11,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from history import Life, read
+from agent import PRIORITIES, TOPICS
+from history import Life, read, were_told
 from netns import Namespace, Network
 
+SEQUENCES = [(topic, priority) for topic in TOPICS for priority in PRIORITIES]
+"""Topics and priorities of every publisher."""
 GROUP = "239.192.57.99:5777"
 _AGENT = str(Path(__file__).with_name("agent.py"))
 _ATTACKER = str(Path(__file__).with_name("attacker.py"))
@@ -23,6 +26,9 @@ _CLOSE_S = 100.0
 """Time after which an agent that closes hangs. It may wait for a consumer that has to take 100 MB, 3 MB a second."""
 _DRAIN_S = 60.0
 _QUIET_S = 2.0
+_TOLD_S = 110.0
+"""Time after which a subscriber that lacks messages must have been told: a sender whose goodbye it did not hear is gone
+after 100 s of silence (`inactivity_s`)."""
 _POLL_S = 0.05
 
 
@@ -190,6 +196,7 @@ class Stage:
             closing = [agent for agent in running if agent.name.startswith(role)]
             if role == "subscribe":
                 self._drain(closing)
+                self._wait_until_told()
             for agent in closing:
                 if role == "publish":
                     agent.tell("pause")
@@ -207,3 +214,10 @@ class Stage:
             if now != sizes:
                 quiet_since, sizes = time.monotonic(), now
             time.sleep(_POLL_S)
+
+    def _wait_until_told(self) -> None:
+        """Wait until each subscriber has everything, or was told of a loss. One that is quiet may be busy to find out
+        what it lost, or wait for its sender."""
+        deadline = time.monotonic() + _TOLD_S
+        while not were_told([read(agent.log) for agent in self.agents], SEQUENCES) and time.monotonic() < deadline:
+            time.sleep(_QUIET_S)

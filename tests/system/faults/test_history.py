@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 import pytest
-from history import Life, Range, Told, check
+from history import Life, Range, Told, check, were_told
 
 PLACES = [("a", 4)]
 SEQUENCE = ("p", "a", 4)
@@ -52,6 +52,18 @@ def test_a_loss_must_be_told_to_both(ranges: list[tuple[int, int, bool]]) -> Non
         "the publisher was not told",
     ]
     assert check(lives(*ranges, told=(LOST,), publisher_told=(NAMED,)), PLACES).broken == []
+
+
+@pytest.mark.parametrize("ranges", [[(0, 5, False), (7, 10, True)], [(0, 9, False)], []])
+def test_a_subscriber_that_runs_is_waited_for_until_it_has_all_or_was_told(ranges: list[tuple[int, int, bool]]) -> None:
+    for told, is_settled in (((), False), ((LOST,), True)):
+        publisher, subscriber = lives(*ranges, told=told)
+        subscriber.is_closed, subscriber.closing_at = False, float("inf")
+        assert were_told([publisher, subscriber], PLACES) is is_settled
+        subscriber.killed_at = 2.2
+        assert were_told([publisher, subscriber], PLACES)
+    publisher, subscriber = lives((0, 10, False))
+    assert were_told([publisher, subscriber], PLACES)
 
 
 def test_a_message_sent_before_the_subscriber_was_ready_may_be_missed() -> None:
