@@ -5,7 +5,8 @@ Promises, for each publisher, topic and priority (a *sequence*), and each subscr
 1. Every message arrives at most once, in order, and unaltered.
 2. The first message behind a loss has the gap flag.
 3. Messages that a subscriber lost are told to the subscriber, and to the publisher, by name. A publisher is not told
-   what consumers drop because their owner asked for it (`overflow`).
+   what consumers drop because their owner asked for it (`overflow`). If a subscriber is given up, comes back, and loses
+   the end, the publisher is told again.
 4. Nothing is lost between a subscriber's `ready` and its end without 2 and 3.
 5. Of a transaction, a subscriber gets everything or nothing.
 6. A subscriber that has some of a transaction whose publisher was killed is told within about six seconds.
@@ -98,6 +99,10 @@ class Life:
     def begun(self) -> int:
         """Number of messages in each sequence that the publisher may have sent."""
         return max((first + count for _, first, count in self.began), default=0)
+
+    def sent_at(self, number: int) -> float:
+        """Return a time shortly before the publisher sent the messages with a number; 0 if it sent none before it."""
+        return max((at for at, first, _ in self.began if first <= number), default=0.0)
 
 
 def read(path: Path) -> Life:
@@ -278,8 +283,11 @@ def _untold(subscriber: Life, publisher: Life, losses: list[Loss]) -> Iterator[s
         return  # it was killed
     if any(told.kind == _DROPPED for told in subscriber.told):
         return
-    if not any(_names(told, subscriber) for told in publisher.told):
+    told_at = max((told.at for told in publisher.told if _names(told, subscriber)), default=None)
+    if told_at is None:
         yield f"{text}: the publisher was not told"
+    elif any(loss.is_tail and told_at < publisher.sent_at(loss.first - 1) for loss in losses):
+        yield f"{text}: the publisher was told before the subscriber came back, and not of what it lost at the end"
 
 
 def _was_told(subscriber: Life) -> bool:

@@ -54,6 +54,18 @@ def test_a_loss_must_be_told_to_both(ranges: list[tuple[int, int, bool]]) -> Non
     assert check(lives(*ranges, told=(LOST,), publisher_told=(NAMED,)), PLACES).broken == []
 
 
+def test_a_loss_at_the_end_is_told_again_to_the_publisher_if_the_subscriber_had_come_back() -> None:
+    def texts(told_at: float) -> list[str]:
+        named = Told(told_at, NAMED.kind, NAMED.text)
+        publisher, subscriber = lives((0, 2, False), (4, 9, True), told=(LOST,), publisher_told=(named,))
+        publisher.began[:] = [(1.0, 0, 8), (1.2, 8, 1), (1.4, 9, 1)]
+        return check([publisher, subscriber], PLACES).broken
+
+    (text,) = texts(1.1)
+    assert "told before the subscriber came back" in text
+    assert texts(1.3) == []
+
+
 @pytest.mark.parametrize("ranges", [[(0, 5, False), (7, 10, True)], [(0, 9, False)], []])
 def test_a_subscriber_that_runs_is_waited_for_until_it_has_all_or_was_told(ranges: list[tuple[int, int, bool]]) -> None:
     for told, is_settled in (((), False), ((LOST,), True)):
