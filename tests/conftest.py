@@ -120,6 +120,7 @@ _LONG_FILES = {
     "jms/test_jms_waiting.py": 28,
     "docs/test_code_blocks.py": 27,
     "sim/test_progress.py": 25,
+    "model": 24,
     "sim": 20,
     "admin": 18,
     "examples": 15,

@@ -1,7 +1,7 @@
 """The decision log of three members that stay, as a basis for models of what the log decides.
 
-A keeper that is down is one that takes no steps: everything that it holds is on disk. An election is one step with one voter,
-whose frames the new manager reads in the same step.
+A keeper that is down is one that takes no steps: everything that it holds is on disk. An election is one step with one
+voter, whose frames the new manager reads in the same step.
 """
 
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ class Cell:
     """Rule left out when a follower confirms a record without the frames that the record refers to."""
 
     def __init__(self, rule: str, epochs: int) -> None:
-        self._rule = rule
+        self.rule = rule
         self._epochs = epochs
 
     def frames_of(self, kind: int) -> int:
@@ -65,7 +65,8 @@ class Cell:
 
     def report_of(self, log: Log, known: int, end: int, holds: int) -> int:
         """Return a follower's report when it has confirmed a log to `end`, after `known`; 0 for none."""
-        raise NotImplementedError
+        del log, known, end, holds
+        return 0
 
     def after_commit(self, state: State, records: Log) -> State:
         """Return the state after these records of a manager are committed."""
@@ -109,7 +110,7 @@ class Cell:
             holds = follower.holds
             for end in range(known + 1, len(keeper.log) + 1):
                 prefix = keeper.log[:end]
-                if self._rule != self.range_rule:
+                if self.rule != self.range_rule:
                     needed = self.frames_of(prefix[-1].kind)
                     if needed & ~(holds | keeper.holds):
                         break
@@ -140,7 +141,7 @@ class Cell:
 
     def canonical(self, state: State) -> State:
         """Sort the keepers, since none of them is special."""
-        signatures = [_signature(state[me], me) for me in KEEPERS]
+        signatures = [_signature(state[me]) for me in KEEPERS]
         order = sorted(KEEPERS, key=signatures.__getitem__)
         if order == [0, 1, 2]:
             return state
@@ -167,7 +168,7 @@ def changed(items: tuple[int, ...], place: int, item: int) -> tuple[int, ...]:
     return (*items[:place], item, *items[place + 1 :])
 
 
-def _signature(keeper: Keeper, me: int) -> tuple[object, ...]:
+def _signature(keeper: Keeper) -> tuple[object, ...]:
     """Return everything about a keeper that does not depend on the names of the others."""
     manager = keeper.manager
     if not manager:

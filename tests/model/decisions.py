@@ -1,7 +1,7 @@
 """Model of how a cell decides: three keepers, one message, two consumers that acknowledge it.
 
-A keeper receives the message, flushes it, confirms it, crashes, restarts, is elected. A manager replicates any prefix of
-its log, commits, hands the message out, and logs an acknowledgement. An election is one step with one voter.
+A keeper receives the message, flushes it, confirms it, crashes, restarts, is elected. A manager replicates any prefix
+of its log, commits, hands the message out, and logs an acknowledgement. An election is one step with one voter.
 """
 
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ class Decisions:
     """The rules of a cell whose members stay."""
 
     def __init__(self, rule: str, epochs: int, crashes: int, is_stored: bool) -> None:
-        self._rule = rule
+        self.rule = rule
         self._epochs = epochs
         self._crashes = crashes
         self._held = int(is_stored)
@@ -113,7 +113,7 @@ class Decisions:
             yield from self._storing(state, me)
             if state[3].crashes_left:
                 yield ("crash", me), self._crash(state, me)
-            if self._rule == "presence-leads":
+            if self.rule == "presence-leads":
                 yield from self._usurp(state, me)
             else:
                 yield from self._elections(state, me)
@@ -125,7 +125,7 @@ class Decisions:
         manager = keeper.manager
         assert manager
         opened = manager.epoch * 4 + OPEN in keeper.log[: manager.committed]
-        return opened or self._rule in ("serve-before-open", "presence-leads")
+        return opened or self.rule in ("serve-before-open", "presence-leads")
 
     def _storing(self, state: State, me: int) -> Iterator[tuple[Step, State]]:
         """The message arrives, is flushed, is confirmed."""
@@ -134,7 +134,7 @@ class Decisions:
             yield ("receive", me), _put(state, me, keeper._replace(seen=1))
         if keeper.seen and not keeper.on_disk:
             yield ("flush", me), _put(state, me, keeper._replace(on_disk=1))
-        may_confirm = keeper.on_disk or (self._rule == "ack-before-fsync" and keeper.seen)
+        may_confirm = keeper.on_disk or (self.rule == "ack-before-fsync" and keeper.seen)
         if may_confirm and not keeper.confirmed:
             count = 1 + sum(each.confirmed for each in state[:3])
             rest = state[3]._replace(completed=int(count >= 2))
@@ -142,8 +142,8 @@ class Decisions:
 
     def _crash(self, state: State, me: int) -> State:
         keeper = state[me]
-        promised = 0 if self._rule in ("promise-not-kept", "amnesia") else keeper.promised
-        log, on_disk = ((), 0) if self._rule == "amnesia" else (keeper.log, keeper.on_disk)
+        promised = 0 if self.rule in ("promise-not-kept", "amnesia") else keeper.promised
+        log, on_disk = ((), 0) if self.rule == "amnesia" else (keeper.log, keeper.on_disk)
         down = Keeper(0, promised, log, on_disk, 0, keeper.confirmed, ())
         rest = state[3]._replace(crashes_left=state[3].crashes_left - 1)
         return (*_put(state, me, down)[:3], rest)
@@ -167,14 +167,14 @@ class Decisions:
             voter = state[other]
             if other == me or not voter.is_up or voter.promised >= epoch:
                 continue
-            if self._rule != "no-up-to-date" and _newness(voter.log) > _newness(keeper.log):
+            if self.rule != "no-up-to-date" and _newness(voter.log) > _newness(keeper.log):
                 continue
-            reads = self._rule != "no-recovery-read"
+            reads = self.rule != "no-recovery-read"
             on_disk = keeper.on_disk | voter.on_disk if reads else keeper.on_disk
             manager = Manager(epoch, (0, 0, 0), 0, 0, state[3].completed)
             log = (*keeper.log, epoch * 4 + OPEN)
             leading = Keeper(1, epoch, log, on_disk, keeper.seen | on_disk, keeper.confirmed, manager)
-            still = voter.manager if self._rule == "no-fence" else ()
+            still = voter.manager if self.rule == "no-fence" else ()
             following = _put(state, other, voter._replace(promised=epoch, manager=still))
             yield ("elect", me, "by", other, "epoch", epoch), _put(following, me, leading)
 
@@ -183,12 +183,12 @@ class Decisions:
         keeper = state[me]
         manager, log = keeper.manager, keeper.log
         others = [other for other in KEEPERS if other != me]
-        if not keeper.on_disk and self._rule != "no-recovery-read":
-            if any(state[other].is_up and state[other].on_disk for other in others):
-                yield ("fetch", me), _put(state, me, keeper._replace(on_disk=1, seen=1))
+        is_elsewhere = any(state[other].is_up and state[other].on_disk for other in others)
+        if not keeper.on_disk and is_elsewhere and self.rule != "no-recovery-read":
+            yield ("fetch", me), _put(state, me, keeper._replace(on_disk=1, seen=1))
         for end in range(manager.committed + 1, len(log) + 1):
             has_copy = any(manager.matched[other] >= end for other in others)
-            if has_copy and (log[end - 1] // 4 == manager.epoch or self._rule == "old-epoch-commit"):
+            if has_copy and (log[end - 1] // 4 == manager.epoch or self.rule == "old-epoch-commit"):
                 yield ("commit", me, end), _lead(state, me, manager._replace(committed=end))
         is_acknowledged = _is_acknowledged(log)
         if self._serves(keeper) and keeper.on_disk and not is_acknowledged and not manager.handed:
@@ -208,7 +208,7 @@ class Decisions:
         """Any longer prefix of the log reaches a follower, which confirms it."""
         keeper = state[me]
         manager = keeper.manager
-        is_unfenced = self._rule in ("no-fence", "presence-leads")
+        is_unfenced = self.rule in ("no-fence", "presence-leads")
         for other in KEEPERS:
             follower = state[other]
             if other == me or not follower.is_up or (follower.promised > manager.epoch and not is_unfenced):

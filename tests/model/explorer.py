@@ -1,7 +1,7 @@
 """Breadth-first search through all states of a model, with the shortest way to the first bad one.
 
-A state is a tuple of hashable parts. Each different part is stored once and has a number. A visited state is kept as one
-integer, made of its parts' numbers, so that a million states take about 150 MB.
+A state is a tuple of hashable parts. Each different part is stored once and has a number. A visited state is kept as
+one integer, made of its parts' numbers, so that a million states take about 150 MB.
 """
 
 import gc
@@ -23,6 +23,9 @@ Step = tuple[Any, ...]
 
 class Model(Protocol):
     """Rules to explore. One instance is one case: a rule left out, and bounds."""
+
+    rule: str
+    """The rule that is left out, or `none`."""
 
     def start(self) -> State:
         """Return the state at the beginning."""

@@ -1,7 +1,7 @@
 """Model of the closing of a ledger: one frame of a writer's former life, and the decisions that refer to it.
 
-The frame is a message, whose APPLY is an acknowledgement, or a request, whose APPLY is its execution. After CLOSE the outbox
-sends a frame outside the final set again, under the next producer epoch.
+The frame is a message, whose APPLY is an acknowledgement, or a request, whose APPLY is its execution. After CLOSE the
+outbox sends a frame outside the final set again, under the next producer epoch.
 """
 
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ class Ledgers(Cell):
                 yield from self.replications(state, me)
                 yield from self.commitments(state, me)
                 yield from self._deciding(state, me)
-                if self._rule == "fence-by-message" and FENCE in kinds(keeper.log):
+                if self.rule == "fence-by-message" and FENCE in kinds(keeper.log):
                     yield from self._messages(state, me)
 
     def frames_of(self, kind: int) -> int:
@@ -95,10 +95,10 @@ class Ledgers(Cell):
     def _storing(self, state: State, me: int) -> Iterator[tuple[Step, State]]:
         """The frame arrives and is on disk; the writer hears STORED."""
         keeper = state[me]
-        is_fenced = keeper.is_fenced or (FENCE in kinds(keeper.log) and self._rule != "fence-unheeded")
+        is_fenced = keeper.is_fenced or (FENCE in kinds(keeper.log) and self.rule != "fence-unheeded")
         if not keeper.holds and not is_fenced:
             yield ("store", me), put(state, me, keeper._replace(holds=1))
-        may_confirm = not is_fenced or self._rule == "confirm-after-fence"
+        may_confirm = not is_fenced or self.rule == "confirm-after-fence"
         if keeper.holds and not keeper.told and may_confirm:
             told = put(state, me, keeper._replace(told=1))
             completed = int(sum(each.told for each in told[:3]) >= 2)
@@ -124,7 +124,7 @@ class Ledgers(Cell):
             return
         manager = keeper.manager
         written = kinds(keeper.log)
-        is_outside = CLOSE_WITHOUT in written and self._rule != "apply-outside"
+        is_outside = CLOSE_WITHOUT in written and self.rule != "apply-outside"
         if keeper.holds and APPLY not in written and not is_outside:
             yield ("apply", me), self.logged(state, me, APPLY)
         if FENCE not in written:
@@ -134,7 +134,7 @@ class Ledgers(Cell):
             if not reports:
                 return
             is_held = any(report & 2 for report in reports)
-            if self._rule != "close-without-own":
+            if self.rule != "close-without-own":
                 is_held = is_held or bool(keeper.holds)
             if is_held:
                 closing = put(state, me, keeper._replace(holds=1))

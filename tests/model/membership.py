@@ -1,12 +1,13 @@
 """Model of a change of members: one message, two to four keepers, lost disks.
 
-An identity is a keeper with an incarnation: a keeper that loses its disk is somebody else afterwards. A configuration is
-a set of identities. Everything that a keeper holds is on disk, and a crash is a keeper that takes no more steps. So only the
-loss of a disk is a step. An election is one step with the voters that it needs; so is the reading of a new manager.
+An identity is a keeper with an incarnation: a keeper that loses its disk is somebody else afterwards. A configuration
+is a set of identities. Everything that a keeper holds is on disk, and a crash is a keeper that takes no more steps. So
+only the loss of a disk is a step. An election is one step with the voters that it needs; so is the reading of a new
+manager.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -22,11 +23,9 @@ RULES = {
     "managers-read-one": "a new manager reads a quorum of the newest configuration only",
     "votes-of-one": "votes are counted in the newest configuration only",
     "commit-by-one": "records are committed by the newest configuration only",
-    "commit-by-old": "CONFIGURE is committed by the old configuration only",
-    "overlapping-changes": "a change begins before the last one is complete, and counts in the two newest configurations",
+    "overlapping-changes": "a change begins before the last one is complete, and the two newest configurations count",
     "stored-at-once": "STORED counts before its CONFIGURE is committed",
     "return-unnamed": "an amnesiac returns when it holds what K - W + 1 others hold, without a CONFIGURE",
-    "return-unnamed-one": "as return-unnamed, and the others are of the newest configuration only",
     "report-before-note": "a member reports what it holds before it has CONFIGURE on disk",
     "lost-ones-block": "members known to have lost their disks do not make up a quorum",
     "no-backfill": "a change completes before the new majority holds what the old one reported",
@@ -121,7 +120,7 @@ class Bounds(NamedTuple):
     """True if the message is on all disks, and its send completed, at the start."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def view_of(log: Log, founders: int) -> View:
     """Return the configuration that a keeper with this log goes by."""
     number, old = Number(0, founders), 0
@@ -161,7 +160,7 @@ class Membership:
     """The rules of a cell whose members change."""
 
     def __init__(self, rule: str, bounds: Bounds) -> None:
-        self._rule = rule
+        self.rule = rule
         self._bounds = bounds
         self._keepers = range(bounds.keepers)
         self._founders = sum(bit(me, 0) for me in range(bounds.members))
@@ -209,7 +208,7 @@ class Membership:
 
     def _lost(self, state: State) -> int:
         """Return the identities that are known to be no more."""
-        if self._rule == "lost-ones-block":
+        if self.rule == "lost-ones-block":
             return 0
         return sum(bit(me, 0) for me in self._keepers if state[me].incarnation)
 
@@ -223,16 +222,16 @@ class Membership:
 
     def _votes(self, me: int, keeper: Keeper) -> bool:
         """Return True if a keeper votes, for any candidate that names it."""
-        if self._rule == "mute-learner":
+        if self.rule == "mute-learner":
             view = self._view(keeper)
             return bool((view.old or view.number.members) & bit(me, keeper.incarnation))
-        if self._rule == "mute-stranger":
+        if self.rule == "mute-stranger":
             return self._is_named(me, keeper)
         return not keeper.is_amnesiac
 
-    def _configurations(self, view: View, one_rule: str) -> tuple[int, ...]:
-        """Return both configurations while a change is begun, or the newest one if `one_rule` is left out."""
-        if view.old and self._rule != one_rule:
+    def _configurations(self, view: View, newest_only: str = "") -> tuple[int, ...]:
+        """Return both configurations while a change is begun, or the newest one if `newest_only` is left out."""
+        if view.old and self.rule != newest_only:
             return (view.number.members, view.old)
         return (view.number.members,)
 
@@ -242,7 +241,7 @@ class Membership:
         for number in numbers:
             present = sum(3 << 2 * me for me in self._keepers if state[me].told == number)
             is_committed = not number.epoch or (number.epoch, BEGUN, number.members) in state[-1].committed
-            if is_majority(number.members, present) and (is_committed or self._rule == "stored-at-once"):
+            if is_majority(number.members, present) and (is_committed or self.rule == "stored-at-once"):
                 keepers = (keeper._replace(told=()) for keeper in state[:-1])
                 return (*keepers, state[-1]._replace(completed=1))
         return state
@@ -255,7 +254,7 @@ class Membership:
         if members & ~alive or not members & bit(me, 0):
             return
         rest = state[-1]._replace(losses_left=state[-1].losses_left - 1)
-        is_unnamed = self._rule.startswith("return-unnamed")
+        is_unnamed = self.rule == "return-unnamed"
         lost = Keeper(int(not is_unnamed), int(is_unnamed), 0, (), 0, state[me].told, ())
         yield ("lose", me), (*put(state, me, lost)[:-1], rest)
 
@@ -266,8 +265,7 @@ class Membership:
             log = max((state[each].log for each in read), key=newness)
             view = view_of(log, self._founders)
             present = sum(bit(each, 0) for each in read)
-            needed = self._configurations(view, "return-unnamed-one")
-            if all(is_reading(members, present) for members in needed):
+            if all(is_reading(members, present) for members in self._configurations(view)):
                 promised = max(state[each].promised for each in read)
                 holds = max(state[each].holds for each in read)
                 back = Keeper(0, 0, promised, log, holds, state[me].told, ())
@@ -349,8 +347,6 @@ class Membership:
         """Return True if a prefix of a log is on enough disks."""
         view = view_of(log, self._founders)
         configurations = self._configurations(view, "commit-by-one")
-        if self._rule == "commit-by-old" and view.old:
-            configurations = (view.old,)
         return all(is_majority(members, present, lost) for members in configurations)
 
     def _committed(self, state: State, me: int, end: int) -> State:
@@ -366,10 +362,11 @@ class Membership:
 
     def _may_complete(self, state: State, keeper: Keeper, view: View) -> bool:
         manager = keeper.manager
+        assert manager
         place = max(place for place, record in enumerate(keeper.log) if record.kind == BEGUN)
         if manager.committed <= place or not manager.has_read:
             return False
-        if not manager.reported or self._rule == "no-backfill":
+        if not manager.reported or self.rule == "no-backfill":
             return True
         holders = sum(bit(each, state[each].incarnation) for each in self._keepers if state[each].holds)
         return is_majority(view.number.members, holders)
@@ -379,15 +376,15 @@ class Membership:
         keeper = state[me]
         manager, log = keeper.manager, keeper.log
         view = self._view(keeper)
-        is_open = serves(keeper) or (self._rule == "change-before-open" and manager.has_read)
+        is_open = serves(keeper) or (self.rule == "change-before-open" and manager.has_read)
         if not is_open or sum(record.kind == BEGUN for record in log) >= self._bounds.changes_max:
             return
         is_pending = view.old or any(record.kind == COMPLETE for record in log[manager.committed :])
-        if is_pending and self._rule != "overlapping-changes":
+        if is_pending and self.rule != "overlapping-changes":
             return
         for name, members in self._changes(state, view.number.members):
             reported = keeper.holds
-            if self._rule == "report-before-note":
+            if self.rule == "report-before-note":
                 reported = max(state[each].holds for each in self._keepers if view.number.members & 3 << 2 * each)
             following = keeper._replace(
                 log=(*log, Record(manager.epoch, BEGUN, members)), manager=manager._replace(reported=reported)
@@ -431,7 +428,7 @@ class Membership:
                 log = follower.log if follower.log[:end] == prefix else prefix
                 following = follower._replace(promised=manager.epoch, log=log, manager=())
                 reported = manager.reported
-                if view.old and known <= begun < end and self._rule != "report-before-note":
+                if view.old and known <= begun < end and self.rule != "report-before-note":
                     reported |= follower.holds
                 matched = (*manager.matched[:other], 2 * end + follower.incarnation, *manager.matched[other + 1 :])
                 leading = keeper._replace(manager=manager._replace(matched=matched, reported=reported))
@@ -486,11 +483,11 @@ def _renamed(keeper: Keeper, order: list[int], names: tuple[int, ...]) -> Keeper
     return keeper._replace(log=_renamed_log(keeper.log, names), told=told, manager=manager)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _renamed_mask(members: int, names: tuple[int, ...]) -> int:
     return sum((members >> 2 * me & 3) << 2 * name for me, name in enumerate(names))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _renamed_log(log: Log, names: tuple[int, ...]) -> Log:
     return tuple(record._replace(members=_renamed_mask(record.members, names)) for record in log)

@@ -1,7 +1,8 @@
 """Model of a transaction: two sessions, a message that both get, a commit request of the first session with one part.
 
-The first session sends the part, and a request that names the part and acknowledges the message. The second session gets the
-message after the first one is fenced, and acknowledges it alone. The first session asks for the outcome when it likes.
+The first session sends the part, and a request that names the part and acknowledges the message. The second session
+gets the message after the first one is fenced, and acknowledges it alone. The first session asks for the outcome when
+it likes.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ PROPERTIES = {
     "T1": "a client is never told both outcomes of a transaction",
     "T2": "a manager holds the parts of every transaction that it has committed",
     "S2": "the acknowledgements of two sessions for the same message never both succeed",
-    "T3": "a transaction is decided once",
 }
 RULES = {
     "none": "all rules are kept",
@@ -26,7 +26,7 @@ RULES = {
     "outcome-forgotten": "a repeated request is decided anew",
 }
 RETURN, APPLY, REFUSE, ACKNOWLEDGE = 1, 2, 3, 4
-"""Kinds of a record: the first session is fenced, the outcome of its transaction, the second session's acknowledgement."""
+"""Kinds of a record: the first session is fenced, its transaction is decided, the second session acknowledges."""
 PART, REQUEST = 1, 2
 """Frames."""
 COMMITTED, REFUSED, ACKNOWLEDGED = 1, 2, 4
@@ -39,10 +39,6 @@ class Rest(NamedTuple):
 
     told: int
     """Mask of the answers that clients have: they hear as soon as there is one."""
-    applied: int
-    """1 if APPLY is committed."""
-    is_undecided: int
-    """1 unless REFUSE is committed."""
 
 
 class Transactions(Cell):
@@ -51,17 +47,15 @@ class Transactions(Cell):
     def start(self) -> State:
         """Return three keepers without part and request. The first session has the message."""
         keeper = Keeper(0, (), 0, 0, 0, ())
-        return keeper, keeper, keeper, Rest(0, 0, 1)
+        return keeper, keeper, keeper, Rest(0)
 
     def violation(self, state: State) -> str | None:
-        """Return T1, T2, T3, S2 or None."""
+        """Return T1, T2, S2 or None."""
         rest = state[3]
         if rest.told & COMMITTED and rest.told & REFUSED:
             return "T1"
         if rest.told & COMMITTED and rest.told & ACKNOWLEDGED:
             return "S2"
-        if rest.applied and not rest.is_undecided:
-            return "T3"
         for keeper in state[:3]:
             if not keeper.holds & PART and APPLY in self.decided(keeper):
                 return "T2"
@@ -71,11 +65,12 @@ class Transactions(Cell):
         """Yield all steps of all keepers."""
         for me in KEEPERS:
             keeper = state[me]
-            for frame in (PART, REQUEST):
-                if not keeper.holds & frame:
-                    yield ("store", me, frame), put(state, me, keeper._replace(holds=keeper.holds | frame))
             yield from self.elections(state, me)
             if keeper.manager:
+                # A follower's frames matter once it is a manager, and when it confirms: then it fetches them.
+                for frame in (PART, REQUEST):
+                    if not keeper.holds & frame:
+                        yield ("store", me, frame), put(state, me, keeper._replace(holds=keeper.holds | frame))
                 yield from self.replications(state, me)
                 yield from self.commitments(state, me)
                 if self.serves(keeper):
@@ -86,19 +81,11 @@ class Transactions(Cell):
         """Return the frames of a transaction for its APPLY."""
         return PART | REQUEST if kind == APPLY else 0
 
-    def report_of(self, log: Log, known: int, end: int, holds: int) -> int:
-        """Return 0: nothing is fenced."""
-        return 0
-
     def after_commit(self, state: State, records: Log) -> State:
-        """Note the outcome."""
-        committed = kinds(records)
-        applied = int(APPLY in committed or state[3].applied)
-        is_undecided = int(REFUSE not in committed and state[3].is_undecided)
-        following = (*state[:3], state[3]._replace(applied=applied, is_undecided=is_undecided))
-        for kind in committed:
-            following = _told(following, ANSWERS.get(kind, 0))
-        return following
+        """Tell the clients."""
+        for kind in kinds(records):
+            state = _told(state, ANSWERS.get(kind, 0))
+        return state
 
     def _handing(self, state: State, me: int) -> Iterator[tuple[Step, State]]:
         """The message comes back from the first session; the second one gets and acknowledges it."""
@@ -115,23 +102,23 @@ class Transactions(Cell):
         keeper = state[me]
         written = kinds(keeper.log)
         outcomes = [kind for kind in written if kind in (APPLY, REFUSE)]
-        if len(outcomes) > (self._rule == "outcome-forgotten"):
+        if len(outcomes) > (self.rule == "outcome-forgotten"):
             return
         if keeper.holds & REQUEST:
-            has_parts = keeper.holds & PART or self._rule == "apply-without-parts"
-            is_owner = (RETURN not in written and ACKNOWLEDGE not in written) or self._rule == "no-ownership"
+            has_parts = keeper.holds & PART or self.rule == "apply-without-parts"
+            is_owner = (RETURN not in written and ACKNOWLEDGE not in written) or self.rule == "no-ownership"
             if not is_owner:
                 yield ("refuse", me), self._written(state, me, REFUSE)
             elif has_parts:
                 yield ("apply", me), self._written(state, me, APPLY)
-        elif self._rule == "unknown-unrecorded":
+        elif self.rule == "unknown-unrecorded":
             yield ("answer refused", me), _told(state, REFUSED)
         else:
             yield ("refuse unknown", me), self._written(state, me, REFUSE)
 
     def _written(self, state: State, me: int, kind: int) -> State:
         following = self.logged(state, me, kind)
-        return _told(following, ANSWERS.get(kind, 0)) if self._rule == "answer-at-once" else following
+        return _told(following, ANSWERS.get(kind, 0)) if self.rule == "answer-at-once" else following
 
 
 def _told(state: State, answer: int) -> State:

@@ -1,0 +1,104 @@
+"""The table of cases: a rule left out, bounds, and the outcome that the search has to find."""
+
+from typing import NamedTuple
+
+from .decisions import Decisions
+from .explorer import Model
+from .ledgers import Ledgers
+from .membership import Bounds, Membership
+from .transactions import Transactions
+
+GROWTH = Bounds(members=1, keepers=2, epochs=2, losses=0, changes=("add",), changes_max=1)
+"""A cell of one grows to two."""
+GROWTH_TWICE = GROWTH._replace(keepers=3, changes_max=2)
+"""A cell of one grows to three."""
+PAIR = Bounds(members=2, keepers=3, epochs=2, losses=1, changes=("add", "return"), changes_max=1)
+"""A cell of two grows to three, or loses a disk and takes the keeper back."""
+LOSS = Bounds(members=3, keepers=3, epochs=2, losses=1, changes=("return",), changes_max=1)
+"""A cell of three loses a disk and takes the keeper back."""
+REPLACEMENT = Bounds(members=3, keepers=4, epochs=2, losses=0, changes=("replace",), changes_max=1)
+"""A cell of three replaces a member."""
+
+
+class Case(NamedTuple):
+    """A search with its outcome."""
+
+    name: str
+    model: Model
+    violated: str | None
+    """The property that breaks first, or None if every state is good."""
+    steps: int
+    """Length of the shortest way to a bad state; 0 if there is none."""
+    states: int
+    """States visited until then."""
+    is_quick: bool = True
+    """True for a case of `make test`. The others take longer, for `make nightly`."""
+
+
+_TABLE = (
+    Case("decisions", Decisions("none", 2, 1, False), None, 0, 75_504),
+    Case("decisions-long", Decisions("none", 4, 2, True), None, 0, 205_920, is_quick=False),
+    Case("decisions-ack-before-fsync", Decisions("ack-before-fsync", 2, 1, False), "S1", 7, 4_608),
+    Case("decisions-presence-leads", Decisions("presence-leads", 2, 1, False), "S1", 7, 1_468),
+    Case("decisions-no-recovery-read", Decisions("no-recovery-read", 2, 1, False), "S1", 9, 6_856),
+    Case("decisions-amnesia", Decisions("amnesia", 2, 1, False), "S1", 10, 23_994),
+    Case("decisions-no-fence", Decisions("no-fence", 3, 0, True), "S2", 14, 30_378),
+    Case("decisions-no-up-to-date", Decisions("no-up-to-date", 3, 0, True), "S2", 16, 8_902),
+    Case("decisions-promise-not-kept", Decisions("promise-not-kept", 2, 1, True), "S2", 18, 28_009),
+    Case("decisions-presence-leads-stored", Decisions("presence-leads", 2, 0, True), "S2", 11, 21_688),
+    Case("decisions-amnesia-stored", Decisions("amnesia", 2, 1, True), "S2", 18, 23_783),
+    Case("decisions-old-epoch-commit", Decisions("old-epoch-commit", 4, 0, True), "S2", 20, 64_231, is_quick=False),
+    Case("decisions-serve-before-open", Decisions("serve-before-open", 3, 1, True), None, 0, 40_836, is_quick=False),
+    Case("growth", Membership("none", GROWTH), None, 0, 1_430),
+    Case("growth-managers-read-one", Membership("managers-read-one", GROWTH), "S1", 11, 701),
+    Case("growth-no-backfill", Membership("no-backfill", GROWTH), "S1", 14, 1_412),
+    Case("growth-mute-learner", Membership("mute-learner", GROWTH), "E", 4, 29),
+    Case("growth-mute-stranger", Membership("mute-stranger", GROWTH), "E", 4, 29),
+    Case("growth-twice", Membership("none", GROWTH_TWICE), None, 0, 150_678, is_quick=False),
+    Case("growth-twice-overlapping-changes", Membership("overlapping-changes", GROWTH_TWICE), "S1", 13, 22_772),
+    Case(
+        "growth-twice-change-before-open",
+        Membership("change-before-open", GROWTH_TWICE),
+        None,
+        0,
+        151_096,
+        is_quick=False,
+    ),
+    Case("pair", Membership("none", PAIR), None, 0, 99_320, is_quick=False),
+    Case("pair-stored-at-once", Membership("stored-at-once", PAIR), "S1", 14, 35_102, is_quick=False),
+    Case("pair-lost-ones-block", Membership("lost-ones-block", PAIR), "E", 1, 4),
+    Case(
+        "pair-overlapping-changes",
+        Membership("overlapping-changes", PAIR._replace(changes_max=2)),
+        "S1",
+        15,
+        182_727,
+        is_quick=False,
+    ),
+    Case("loss-one-epoch", Membership("none", LOSS._replace(epochs=1)), None, 0, 2_613),
+    Case("loss", Membership("none", LOSS), None, 0, 95_081, is_quick=False),
+    Case("loss-managers-read-one", Membership("managers-read-one", LOSS), "S1", 15, 39_059, is_quick=False),
+    Case("loss-votes-of-one", Membership("votes-of-one", LOSS), "S3", 12, 29_526),
+    Case("loss-commit-by-one", Membership("commit-by-one", LOSS), "S3", 11, 16_277),
+    Case("loss-return-unnamed", Membership("return-unnamed", LOSS), "S1", 10, 21_592),
+    Case("loss-report-before-note", Membership("report-before-note", LOSS), "S1", 17, 67_196, is_quick=False),
+    Case("loss-no-backfill", Membership("no-backfill", LOSS), "S1", 17, 72_029, is_quick=False),
+    Case("ledgers-one-epoch", Ledgers("none", 1), None, 0, 3_762),
+    Case("ledgers", Ledgers("none", 2), None, 0, 100_804, is_quick=False),
+    Case("ledgers-close-without-own", Ledgers("close-without-own", 2), "L2", 10, 13_735),
+    Case("ledgers-fence-by-message", Ledgers("fence-by-message", 2), "L1", 13, 282_771, is_quick=False),
+    Case("ledgers-fence-unheeded", Ledgers("fence-unheeded", 2), "L1", 12, 39_483, is_quick=False),
+    Case("ledgers-confirm-after-fence", Ledgers("confirm-after-fence", 2), "L1", 12, 31_740),
+    Case("ledgers-apply-outside", Ledgers("apply-outside", 2), "L2", 13, 48_316, is_quick=False),
+    Case("ledgers-confirm-without-frames", Ledgers("confirm-without-frames", 2), "L3", 11, 32_813),
+    Case("transactions-one-epoch", Transactions("none", 1), None, 0, 1_040),
+    Case("transactions", Transactions("none", 2), None, 0, 118_586, is_quick=False),
+    Case("transactions-apply-without-parts", Transactions("apply-without-parts", 2), "T2", 9, 4_411),
+    Case("transactions-confirm-without-frames", Transactions("confirm-without-frames", 2), "T2", 10, 12_113),
+    Case("transactions-no-ownership", Transactions("no-ownership", 2), "S2", 10, 12_036),
+    Case("transactions-answer-at-once", Transactions("answer-at-once", 2), "T1", 10, 11_162),
+    Case("transactions-unknown-unrecorded", Transactions("unknown-unrecorded", 2), "T1", 9, 4_535),
+    Case("transactions-outcome-forgotten", Transactions("outcome-forgotten", 2), "T1", 9, 9_050),
+)
+
+CASES = {case.name: case for case in _TABLE}
