@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from .decisions import Decisions
 from .explorer import Model
+from .handing import Handing
 from .ledgers import Ledgers
 from .membership import Bounds, Membership
 from .transactions import Transactions
@@ -16,8 +17,15 @@ PAIR = Bounds(members=2, keepers=3, epochs=2, losses=1, changes=("add", "return"
 """A cell of two grows to three, or loses a disk and takes the keeper back."""
 LOSS = Bounds(members=3, keepers=3, epochs=2, losses=1, changes=("return",), changes_max=1)
 """A cell of three loses a disk and takes the keeper back."""
-REPLACEMENT = Bounds(members=3, keepers=4, epochs=2, losses=0, changes=("replace",), changes_max=1)
-"""A cell of three replaces a member."""
+LOSS_TWICE = LOSS._replace(losses=2, changes_max=2)
+"""A cell of three loses a disk, takes the keeper back, and loses another disk."""
+
+REMOVAL = Bounds(members=3, keepers=3, epochs=2, losses=0, changes=("remove",), changes_max=1)
+"""A cell of three shrinks to two."""
+ADDITION = Bounds(3, 4, epochs=2, losses=0, changes=("add",), changes_max=1, is_stored=True)
+"""A cell of three that holds the message grows to four."""
+REPLACEMENT = ADDITION._replace(changes=("replace",))
+"""A cell of three that holds the message replaces a member by a spare."""
 
 
 class Case(NamedTuple):
@@ -77,12 +85,22 @@ _TABLE = (
     ),
     Case("loss-one-epoch", Membership("none", LOSS._replace(epochs=1)), None, 0, 2_613),
     Case("loss", Membership("none", LOSS), None, 0, 95_081, is_quick=False),
+    Case("loss-twice", Membership("none", LOSS_TWICE), None, 0, 684_685, is_quick=False),
+    Case("loss-three-epochs", Membership("none", LOSS._replace(epochs=3)), None, 0, 1_270_826, is_quick=False),
+    Case("removal", Membership("none", REMOVAL), None, 0, 59_178, is_quick=False),
+    Case("addition-stored", Membership("none", ADDITION), None, 0, 19_692, is_quick=False),
+    Case("replacement-stored", Membership("none", REPLACEMENT), None, 0, 34_827, is_quick=False),
     Case("loss-managers-read-one", Membership("managers-read-one", LOSS), "S1", 15, 39_059, is_quick=False),
     Case("loss-votes-of-one", Membership("votes-of-one", LOSS), "S3", 12, 29_526),
     Case("loss-commit-by-one", Membership("commit-by-one", LOSS), "S3", 11, 16_277),
     Case("loss-return-unnamed", Membership("return-unnamed", LOSS), "S1", 10, 21_592),
     Case("loss-report-before-note", Membership("report-before-note", LOSS), "S1", 17, 67_196, is_quick=False),
     Case("loss-no-backfill", Membership("no-backfill", LOSS), "S1", 17, 72_029, is_quick=False),
+    Case("handing", Handing("none", 2), None, 0, 15_613),
+    Case("handing-unowned-acknowledged", Handing("unowned-acknowledged", 2), "S2", 12, 11_335),
+    Case("handing-success-at-once", Handing("success-at-once", 2), "S2", 12, 7_767),
+    Case("handing-flag-by-record", Handing("flag-by-record", 2), "F", 10, 3_540),
+    Case("handing-no-lease", Handing("no-lease", 2), "F", 10, 2_678),
     Case("ledgers-one-epoch", Ledgers("none", 1), None, 0, 3_762),
     Case("ledgers", Ledgers("none", 2), None, 0, 100_804, is_quick=False),
     Case("ledgers-close-without-own", Ledgers("close-without-own", 2), "L2", 10, 13_735),

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from . import decisions, ledgers, membership, transactions
+from . import decisions, handing, ledgers, membership, transactions
 from .__main__ import main
 from .cases import CASES, GROWTH, LOSS, Case
 from .decisions import Decisions
 from .explorer import Model, State, Step, explore, replay
+from .handing import Handing
 from .ledgers import Ledgers
 from .membership import Membership
 from .transactions import Transactions
@@ -97,6 +98,7 @@ def test_search_is_bounded() -> None:
         Decisions("ack-before-fsync", 2, 1, False),
         Membership("none", LOSS._replace(epochs=1)),
         Membership("no-backfill", GROWTH),
+        Handing("none", 1),
         Ledgers("none", 1),
         Transactions("none", 1),
         Transactions("unknown-unrecorded", 2),
@@ -113,6 +115,7 @@ def test_symmetry_changes_no_outcome(model: Model) -> None:
     [
         (Decisions, decisions.RULES),
         (Membership, membership.RULES),
+        (Handing, handing.RULES),
         (Ledgers, ledgers.RULES),
         (Transactions, transactions.RULES),
     ],
@@ -123,7 +126,7 @@ def test_every_rule_has_a_case(kind: type, rules: dict[str, str]) -> None:
 
 def test_all_rules_together_hold() -> None:
     kept = [case for case in CASES.values() if case.model.rule == "none"]
-    assert {type(case.model) for case in kept} == {Decisions, Membership, Ledgers, Transactions}
+    assert {type(case.model) for case in kept} == {Decisions, Membership, Handing, Ledgers, Transactions}
     assert [case.name for case in kept if case.violated] == []
 
 
