@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic, perf_counter, time
 from typing import Final, Protocol
 
-from fjm2.messages.batches.frame_run import find_run
+from fjm2.messages.batches.frame_run import RUN_BYTES_MIN, find_run
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.frame import (
@@ -190,7 +190,8 @@ class Router:
                 data, marks = data[known:], (0,)
             stream.skip_to = None
         held = reader.held_bytes
-        if self.targets.batched and not self._taps and not self.targets.has_patterns:
+        may_be_run = held + len(data) >= RUN_BYTES_MIN
+        if may_be_run and self.targets.batched and not self._taps and not self.targets.has_patterns:
             frames = self._receive_runs(data, marks, sender, stream)
         else:
             frames = reader.feed(data, marks)

@@ -24,6 +24,8 @@ from ..values import CONTENT_BYTES, Tag
 
 FRAMES_MIN: Final = 8
 """Smallest number of frames of a run. Fewer are read faster one by one."""
+RUN_BYTES_MIN: Final = FRAMES_MIN * (HEADER_BYTES + 1)
+"""Bytes that are less than any run: a frame has a header and a name."""
 _EQUAL_MIN: Final = 64
 """Smallest number of frames of one length that make a run if frames of other lengths follow."""
 _SHARE_MIN: Final = 2
@@ -148,6 +150,8 @@ def find_run(data: bytes, at: int, header: Header, frame_bytes_max: int) -> Fram
     length, size = header[FRAME_BYTES], len(data)
     if at + length > size or length > frame_bytes_max or header[FLAGS] & NOT_WHOLE or header[EXPIRATION]:
         return None
+    if at + length + (FRAMES_MIN - 1) * (HEADER_BYTES + 1) > size:
+        return None  # as behind a message that came alone
     starts = np.arange(at, size - length + 1, length)
     if len(starts) >= FRAMES_MIN:
         alike = _equal_frames(data, starts, length, header)

@@ -17,6 +17,7 @@ from fjm2.jms.batches.incoming import Batch
 from fjm2.jms.deliveries import Deliveries, Opener, RunDelivery, deliveries_of
 from fjm2.messages.batches.array_writer import write_frames
 from fjm2.messages.batches.frame_array import FrameSettings
+from fjm2.messages.batches.frame_run import FRAMES_MIN
 from fjm2.messages.batches.property_columns import PropertyColumns
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
@@ -147,6 +148,17 @@ def test_alike_frames_come_as_runs(bodies: list[bytes]) -> None:
     assert consumer.inbox.statistics().messages_waiting == 40
     assert [bytes(body) for body in consumer.take().bodies()] == bodies[60:]
     assert consumer.inbox.held == 100
+
+
+@pytest.mark.parametrize("count", [FRAMES_MIN - 1, FRAMES_MIN])
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_the_shortest_run_is_found(count: int, is_equal: bool) -> None:
+    bench, destination = Bench(), Topic("a")
+    consumer = Consumer(bench, destination)
+    bodies = [b""] * count if is_equal else [b"x" * (place % 2) for place in range(count)]
+    bench.take([frames_of(bodies, destination=destination)])
+    assert [bytes(body) for body in consumer.take().bodies()] == bodies
+    assert consumer.runs == (count == FRAMES_MIN)
 
 
 def test_a_run_ends_where_frames_are_not_alike() -> None:
