@@ -227,9 +227,13 @@ class LoopDriver(Generic[T]):
             return
         if self._prepare is not None:
             self._prepare(now)
-        self._send_due(now)
+        train = self.held or self._machine.poll_train(now)
+        if train is not None:
+            self._send_due(train, now)
         self._dispatch()
-        self.arm(now)
+        at = self._machine.poll_timeout()
+        if at < self._timer_at:
+            self._set_timer(at, now)
 
     def hold(self, train: T, socket: Waitable) -> None:
         """Keep a train that `socket` had no room for, and send it before all others once the socket is writable."""
@@ -269,20 +273,19 @@ class LoopDriver(Generic[T]):
             self._loop.remove_writer(self._waiting.fileno())
             self._waiting = None
 
-    def _send_due(self, now: float) -> None:
+    def _send_due(self, train: T | None, now: float) -> None:
+        """Send a train, and those that are due after it."""
         end = now + SEND_BUDGET_S
-        while True:
-            train = self.held or self._machine.poll_train(now)
-            if train is None:
-                return
+        while train is not None:
             full = self._send(train, now)
             if full is not None:
                 self.hold(train, full)
                 return
             self.held = None
             if self.now() > end:
-                break
-        self.wake()  # there may be more to send, but other tasks come first
+                self.wake()  # there may be more to send, but other tasks come first
+                return
+            train = self._machine.poll_train(now)
 
     def _set_timer(self, at: float, now: float) -> None:
         """Set the timer to an earlier time. It is not set to a later one: it then comes too early, finds nothing due,

@@ -127,7 +127,7 @@ class Engine:
             return self._feedback.popleft()
         if not self._may_send:
             return None
-        train = self._sender.poll_train(now)
+        train = self._sender.scheduler.poll_train(now)
         if train is None:
             self._may_send = self._sender.is_paced_out
         return train
@@ -138,7 +138,8 @@ class Engine:
 
     def poll_timeout(self) -> float:
         """Return the time by which `handle_timeout` must be called; infinity if no timer is set."""
-        return min(self._sender.timers.next_at, self._receivers.next_at)
+        ours, theirs = self._sender.timers.next_at, self._receivers.next_at
+        return ours if ours < theirs else theirs
 
     # Commands.
 
@@ -164,15 +165,18 @@ class Engine:
         self._may_send = True
         return self._sender.write(stream, data, marks)
 
-    def write_alone(self, stream: int, head: bytes, body: bytes, now: float, send: Callable[[Train], object]) -> bool:
-        """Append a short message, in two parts, to a stream, and pass its train to `send`, which must send it at once.
+    def write_alone(
+        self, stream: int, head: bytes, body: bytes, now: float, send: Callable[[memoryview], object]
+    ) -> bool:
+        """Append a short message, in two parts, to a stream, and pass its datagram to `send`, which must send it to the
+        group at once.
 
         `send` is called as early as possible: the books are kept while the message is on its way. Return False, and do
         nothing, unless the sender has nothing else to send: then `write` the message.
         """
-        if self._feedback or self._may_send or not self._sender.write_alone(stream, head, body, now, send):
+        if self._feedback or self._may_send or not self._sender.scheduler.send_alone(stream, head, body, now, send):
             return False
-        self._may_send = self._sender.has_commands
+        self._may_send = bool(self._sender.scheduler.commands)
         return True
 
     @property

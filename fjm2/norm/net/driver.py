@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from fjm2.base.loop import NEVER, LoopDriver, SocketReaders, Waitable
 from fjm2.norm.core.engine import Engine
 from fjm2.norm.core.events import Event, InterfaceLost, InterfaceRestored
@@ -75,9 +77,11 @@ class Driver:
             turns.wake()
         return True
 
-    def _send_alone(self, train: Train) -> None:
-        if not self._transmit.send(train):
-            self._turns.hold(train, self._transmit)
+    def _send_alone(self, datagram: memoryview) -> None:
+        transmit, group = self._transmit, self._transport.destination
+        if not transmit.send_alone(datagram, group):
+            train = Train(np.frombuffer(datagram, np.uint8), len(datagram), group)
+            self._turns.hold(train, transmit)
 
     def close(self) -> None:
         """Send the last trains of the closed engine, pass on its last events, and leave the loop.

@@ -78,6 +78,19 @@ class TrainSender:
         self.is_failing = False
         return True
 
+    def send_alone(self, datagram: memoryview, address: Address) -> bool:
+        """Do the same for a single datagram."""
+        try:
+            self._sendto(datagram, address if self._to_kernel is None else self._to_kernel(address))
+        except BlockingIOError:
+            self.stats.sends_blocked += 1
+            return False
+        except OSError as error:
+            self._count_failure(error)
+            return True
+        self.is_failing = False
+        return True
+
     def _send_at_once(self, data: memoryview, segment_bytes: int, address: Address) -> None:
         destination = address if self._to_kernel is None else self._to_kernel(address)
         if len(data) <= segment_bytes:

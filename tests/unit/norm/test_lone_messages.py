@@ -37,6 +37,10 @@ def kept(train: Train) -> Train:
     return Train(train.data.copy(), train.segment_bytes, train.address)
 
 
+def of_one(datagram: memoryview) -> Train:
+    return Train(np.frombuffer(bytes(datagram), np.uint8), len(datagram), GROUP)
+
+
 def drain(sender: Engine, now: float) -> list[Train]:
     trains = []
     while (train := sender.poll_train(now)) is not None:
@@ -48,7 +52,7 @@ def publish(sender: Engine, stream: int, message: Message, now: float) -> list[T
     """Send a message, by the short way if it is tried and possible, and return the trains sent."""
     head, body, is_tried = message
     sent: list[Train] = []
-    if is_tried and sender.write_alone(stream, head, body, now, lambda train: sent.append(kept(train))):
+    if is_tried and sender.write_alone(stream, head, body, now, lambda datagram: sent.append(of_one(datagram))):
         return [*sent, *drain(sender, now)]
     assert not sent
     whole = memoryview(head + body)

@@ -38,7 +38,7 @@ def test_a_ring_that_changes_its_length_holds_what_one_of_constant_length_does(s
             before = ring.first
             ring.resize(random.choice(SIZES), HEADER)
             assert before <= ring.first <= max(before, ring.closed - ring.rows + 1)
-        if random.random() < 0.3 and ring.has_partial:
+        if random.random() < 0.3 and ring.fill:
             ring.close_segment()
             model.close_segment()
         size = min(random.randrange(1, 60), ring.room(ring.first + ring.rows - 1 + random.randrange(4)))
@@ -46,7 +46,7 @@ def test_a_ring_that_changes_its_length_holds_what_one_of_constant_length_does(s
         marks = sorted(random.sample(range(size), min(size, random.randrange(3))))
         for each in (ring, model):
             each.write(memoryview(data), marks)
-        assert (ring.closed, ring.offset, ring.has_partial) == (model.closed, model.offset, model.has_partial)
+        assert (ring.closed, ring.offset, ring.fill) == (model.closed, model.offset, model.fill)
         assert ring.closed - ring.first < ring.rows
         for index in range(ring.first, ring.closed):
             assert written(ring, index) == written(model, index)

@@ -113,6 +113,8 @@ class Flusher:
         """Number of flushes still to be sent."""
         self._moved: dict[SendObject, None] = {}
         """Streams that sent data lately, oldest first. Each needs a FLUSH of its own, which tells its end."""
+        self._latest: SendObject | None = None
+        """The object that sent data last, if that is noted in `_moved` and `last`."""
         self.last: SendObject | None = None
         """The newest object of which data was sent."""
 
@@ -131,6 +133,9 @@ class Flusher:
 
     def note_progress(self, item: SendObject) -> None:
         """Note that new data of an object was sent."""
+        if item is self._latest:
+            return
+        self._latest = item
         if self.last is None or item.order > self.last.order:
             self.last = item
         if isinstance(item, SendStream):
@@ -151,6 +156,7 @@ class Flusher:
     def forget(self, item: SendObject, now: float) -> None:
         """Stop flushing an object that was cancelled, and flush the others."""
         self._moved.pop(item, None)
+        self._latest = None
         if item is self.last:
             self.last = None
         self._left = self._config.robust_factor

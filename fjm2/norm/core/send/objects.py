@@ -301,14 +301,19 @@ class SendStream(SendObject):
         Unconfirmed segments are kept. If nobody confirms, half of what may be unconfirmed is for segments that wait to
         be sent.
         """
+        return self.ring.room(self.limit)
+
+    @property
+    def limit(self) -> int:
+        """Index of the first segment that cannot be written now."""
         if self.ring.is_ended:
             return 0
         if self.confirmed_index is None:
-            return self.ring.room(self.next_index + self._ahead_segments // 2)
+            return self.next_index + self._ahead_segments // 2
         limit = self.confirmed_index + self._ahead_segments - 1
         if self._held_index is not None:
             limit = min(limit, self._held_index + self.ring.rows - 1)
-        return self.ring.room(limit)
+        return limit
 
     def extend(self) -> None:
         """Keep more of what is confirmed from now on: a receiver is away that may need it."""
@@ -327,7 +332,7 @@ class SendStream(SendObject):
     def flush(self) -> None:
         """Let everything written so far be sent, even if it does not fill a segment or a train."""
         self.is_flushed = True
-        if self.ring.has_partial and not self.ring.is_ended:
+        if self.ring.fill and not self.ring.is_ended:
             self.ring.close_segment()
 
     def preset(self, header: Data, buffer: RowBuffer) -> None:  # noqa: ARG002 - trains lie in the ring

@@ -63,7 +63,8 @@ class RepairQueue:
         self._layout = layout
         self._stats = stats
         self._phase = RepairPhase.IDLE
-        self._repairing: set[SendObject] = set()
+        self.repairing: set[SendObject] = set()
+        """Objects with repairs that are due."""
         self._requested: set[SendObject] = set()
         self._is_squelch_wanted = False
         self._squelched_until = 0.0
@@ -191,7 +192,7 @@ class RepairQueue:
         if parts.info and INFO_INDEX not in recent:
             due.info = True
         if due:
-            self._repairing.add(item)
+            self.repairing.add(item)
         return len(due) - before
 
     def _repair_if_later(self, item: SendObject, parts: RepairSet) -> int:
@@ -208,7 +209,7 @@ class RepairQueue:
             parts.info &= due.info
         fresh = due.merge(parts)
         if due:
-            self._repairing.add(item)
+            self.repairing.add(item)
         return fresh
 
     # The cycle with parity.
@@ -231,7 +232,7 @@ class RepairQueue:
             item.repairs.due.merge(item.repairs.requested)
             item.repairs.requested.clear()
             if item.repairs.due:
-                self._repairing.add(item)
+                self.repairing.add(item)
         self._requested.clear()
         return True
 
@@ -245,17 +246,12 @@ class RepairQueue:
     @property
     def is_busy(self) -> bool:
         """True if repairs are due, or requests are being gathered."""
-        return bool(self._repairing) or self._phase is RepairPhase.GATHERING
-
-    @property
-    def has_repairs(self) -> bool:
-        """True if repairs are due."""
-        return bool(self._repairing)
+        return bool(self.repairing) or self._phase is RepairPhase.GATHERING
 
     def next_object(self) -> SendObject | None:
         """Return the oldest object that has repairs due, and still holds the data for them; None if there is none."""
-        while self._repairing:
-            item = min(self._repairing, key=lambda item: item.order)
+        while self.repairing:
+            item = min(self.repairing, key=lambda item: item.order)
             self._trim(item)
             if item.repairs.due:
                 return item
@@ -304,7 +300,7 @@ class RepairQueue:
         """Take an object out of the queue after a repair, unless it has other repairs due."""
         repairs = item.repairs
         if not repairs.due:
-            self._repairing.discard(item)
+            self.repairing.discard(item)
             if item.first_held:
                 repairs.fresh_parity = {
                     block: row
@@ -314,7 +310,7 @@ class RepairQueue:
 
     def forget(self, item: SendObject) -> None:
         """Repair nothing more of an object."""
-        self._repairing.discard(item)
+        self.repairing.discard(item)
         self._requested.discard(item)
 
     def _current_block(self, item: SendObject) -> int:
@@ -341,7 +337,7 @@ class RepairQueue:
     def requests(self, message_bytes: int) -> list[tuple[RepairRequest, ...]]:
         """Return everything requested or being repaired, as repair requests for each of one or more messages."""
         builder: RequestBuilder | None = None
-        for item in sorted(self._requested | self._repairing, key=lambda item: item.order):
+        for item in sorted(self._requested | self.repairing, key=lambda item: item.order):
             layout = self._layout(item)
             builder = builder or RequestBuilder(layout.item_bytes, message_bytes)
             union = RepairSet()

@@ -39,7 +39,8 @@ class TrainScheduler:
         self._config = context.config
         self._queue = queue
         """Objects with data that was never sent, and open streams."""
-        self._commands = commands
+        self.commands = commands
+        """Commands that wait to be sent."""
         self._window = window
         self._flow_control = flow_control
         self._repair_queue = repair_queue
@@ -58,7 +59,7 @@ class TrainScheduler:
     @property
     def is_sending(self) -> bool:
         """True if repairs or new data wait to be sent."""
-        return self._repair_queue.has_repairs or not all(item.is_sent for item in self._queue)
+        return bool(self._repair_queue.repairing) or not all(item.is_sent for item in self._queue)
 
     @property
     def is_empty(self) -> bool:
@@ -85,7 +86,7 @@ class TrainScheduler:
         """Return the next train, or None if none may be sent now. Its bytes are valid until the next call."""
         if self._stamped:
             return self._stamped.popleft()
-        if not self._commands and (self._repair_queue.has_repairs or self._queue):
+        if not self.commands and (self._repair_queue.repairing or self._queue):
             ready_at = self._timing.pacer.next_train_at(now)
             if ready_at > now:
                 if self.is_sending:
@@ -95,46 +96,48 @@ class TrainScheduler:
             if train is not None:
                 self._timing.pacer.spend(train.data.size)
                 return train
-        if self._commands:
-            return self._trains.message(self._commands.popleft()(self._trains.common(), now))
+        if self.commands:
+            return self._trains.message(self.commands.popleft()(self._trains.common(), now))
         return None
 
     def send_alone(
-        self, stream: SendStream, head: bytes, body: bytes, now: float, send: Callable[[Train], object]
+        self, object_id: int, head: bytes, body: bytes, now: float, send: Callable[[memoryview], object]
     ) -> bool:
-        """Append a short message to a stream, and pass its train to `send`, if nothing else is to be sent.
+        """Append a short message to a stream, and pass its datagram to `send`, if nothing else is to be sent.
 
         Return False, and do nothing, if anything is unusual. The message then takes the general path, which may be
         slower and does not depend on this one.
         """
+        stream = self._cache.get(object_id)
+        if not isinstance(stream, SendStream):
+            return False
         size, ring = len(head) + len(body), stream.ring
+        index, window, timing = ring.closed, self._window, self._timing
         if (
             self._stamped
-            or self._commands
-            or stream.next_index != ring.closed
+            or self.commands
+            or self._repair_queue.repairing
+            or stream.next_index != index
             or not 0 < size <= ring.segment_bytes
-            or ring.has_partial
+            or ring.fill
             or stream.info_due
             or len(self._queue) != 1
             or self._config.auto_parity
-            or self._repair_queue.has_repairs
-            or size > stream.room
-            or self._window.room(now, self._timing.grtt_s) <= 0
-            or self._timing.pacer.next_train_at(now) > now
+            or stream.limit <= index
+            or window.room(now, timing.grtt_s) <= 0
+            or timing.pacer.next_train_at(now) > now
         ):
             return False
-        index = ring.closed
-        data = ring.write_alone(head, body)
-        train = self._trains.alone(stream, index, data)
-        send(train)
+        datagram = self._trains.alone(stream, head, body)
+        send(datagram)
         ring.close_alone(size)
-        self._trains.note_alone(data.size)
         stream.is_flushed = True
         stream.next_index = index + 1
-        self._window.note_sent(1, now)
-        self._stats.segments_sent += 1
-        self._stats.payload_bytes_sent += size
-        self._timing.pacer.spend(data.size)
+        window.note_sent(1, now)
+        stats = self._stats
+        stats.segments_sent += 1
+        stats.payload_bytes_sent += size
+        timing.pacer.spend(len(datagram))
         self._flusher.note_progress(stream)
         self._restart_timers(now)
         self._flow_control.mark(stream, now, is_idle=False)

@@ -13,7 +13,7 @@ from fjm2.norm.core.config import SenderConfig
 from fjm2.norm.core.events import Event
 from fjm2.norm.core.stats import Drop, Stats
 from fjm2.norm.core.timers import NEVER, Timer, TimerTable
-from fjm2.norm.core.train import Address, Train
+from fjm2.norm.core.train import Address
 from fjm2.norm.core.wire import Ack, AckType, FromReceiver, Nack, Position, Status, StatusFlag
 
 from .cache import SendCache
@@ -65,21 +65,15 @@ class Sender:
         self._flusher = Flusher(context, pending)
         self.flow_control = FlowControl(context, self.window, queue, self._flusher)
         """Flow control, which asks receivers to confirm what was sent."""
-        self._scheduler = TrainScheduler(
+        self.scheduler = TrainScheduler(
             context, queue, pending, self.window, self.flow_control, self._repair_queue, self._flusher
         )
-        self.poll_train = self._scheduler.poll_train
-        """Return the next train to send, or None if none may be sent now. Its bytes are valid until the next call."""
+        """Choice of what is sent next."""
 
     @property
     def is_paced_out(self) -> bool:
         """True if there is something to send as soon as the rate allows it."""
         return self.timers.is_set(Timer.PACE)
-
-    @property
-    def has_commands(self) -> bool:
-        """True if commands wait to be sent."""
-        return bool(self._commands.pending)
 
     # Commands of the application.
 
@@ -122,12 +116,6 @@ class Sender:
             self._stats.window_waits += 1
         return taken
 
-    def write_alone(
-        self, object_id: int, head: bytes, body: bytes, now: float, send: Callable[[Train], object]
-    ) -> bool:
-        """Append a short message to a stream, and send it; see `TrainScheduler.send_alone`."""
-        return self._scheduler.send_alone(self._stream(object_id), head, body, now, send)
-
     def unsent_bytes(self, object_id: int) -> int:
         """Return the size of a stream's segments that were written and not sent; 0 if there is no such stream."""
         stream = self.cache.get(object_id)
@@ -150,7 +138,7 @@ class Sender:
         """Send nothing more of an object. Receivers that request it are told that it is gone."""
         item = self.cache.get(object_id)
         if item is not None:
-            self._scheduler.cancel(item, now)
+            self.scheduler.cancel(item, now)
 
     def watermark(self, nodes: Sequence[int], now: float, timeout_s: float = NEVER) -> int:
         """Ask nodes for a time to confirm everything queued or written so far, and return the watermark's number."""
@@ -177,9 +165,9 @@ class Sender:
 
     def close(self) -> None:
         """Tell receivers that this sender leaves, and forget all objects."""
-        if self._flusher.last is not None or not self._scheduler.is_empty:
+        if self._flusher.last is not None or not self.scheduler.is_empty:
             self._commands.add_end()
-        self._scheduler.clear()
+        self.scheduler.clear()
         for item in list(self.cache):
             self._repair_queue.forget(item)
             self.cache.remove(item)
@@ -262,12 +250,12 @@ class Sender:
         if timers.expire(Timer.ADVERTISE, now):
             self._commands.advertise(now)
         if timers.expire(Timer.FLUSH, now):
-            self._flusher.act(now, not self._scheduler.is_sending and not self._repair_queue.is_busy)
+            self._flusher.act(now, not self.scheduler.is_sending and not self._repair_queue.is_busy)
         due_at = timers.deadline(Timer.WINDOW)
         if timers.expire(Timer.WINDOW, now):
             self.flow_control.check(now, now - due_at)
         if timers.expire(Timer.PROBE, now):
-            self._commands.add_probe(now, self._scheduler.is_sending)
+            self._commands.add_probe(now, self.scheduler.is_sending)
         if timers.expire(Timer.COMMAND, now):
             self._commands.repeat_application(now)
 
@@ -275,7 +263,7 @@ class Sender:
 
     def _add(self, item: SendObject, now: float) -> int:
         self.cache.add(item)
-        self._scheduler.add(item)
+        self.scheduler.add(item)
         if not self.timers.is_set(Timer.PROBE):
             self.timers.set(Timer.PROBE, now)
         return item.id

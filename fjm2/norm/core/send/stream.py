@@ -16,6 +16,8 @@ STREAM_END_CODE = 0
 """Message-start field of the segment without data that ends a stream."""
 
 
+_STREAM_HEADER_BYTES = STREAM_HEADER.size
+_pack_stream_header = STREAM_HEADER.pack_into
 _TRIM_SEGMENTS = 1024
 """Short segments that may be remembered after they were overwritten: each removal moves the rest of the list."""
 
@@ -45,7 +47,7 @@ class StreamRing:
         self.offset = 0
         """Number of bytes written so far."""
         self.is_ended = False
-        self._fill = 0
+        self.fill = 0
         """Number of bytes in the segment being filled."""
         self._marks = np.zeros(rows, np.uint16)
         """Message-start field of each row, including that of the segment being filled."""
@@ -75,14 +77,13 @@ class StreamRing:
             self._marks[row : row + count] = old_marks[start : start + count]
             index += count
 
-    @property
-    def has_partial(self) -> bool:
-        """True if a segment has been begun and is not full."""
-        return self._fill > 0
-
     def symbols(self, first: int, count: int) -> NDArray[np.uint8]:
         """Return source symbols for FEC, each a stream header and data. The range must not wrap around the ring."""
         row = first % self.rows
+        for start, end in self._short.within(first, first + count):
+            for index in range(start, end):
+                short = index % self.rows
+                self._payload[short, int(self._lengths[short]) :] = 0  # parity covers the whole row
         return self._datagrams[row : row + count, self.norm_header_bytes :]
 
     def copy(self, indexes: Sequence[int], out: NDArray[np.uint8]) -> None:
@@ -109,16 +110,16 @@ class StreamRing:
 
     def room(self, limit: int) -> int:
         """Return the number of bytes that can be written before segment `limit` is begun."""
-        return max(0, (limit - self.closed) * self.segment_bytes - self._fill)
+        return max(0, (limit - self.closed) * self.segment_bytes - self.fill)
 
     def write(self, data: memoryview, marks: Sequence[int]) -> None:
         """Append bytes. Messages begin at the offsets in `marks`. The caller has checked that there is room."""
-        if self._fill + len(data) <= self.segment_bytes:
+        if self.fill + len(data) <= self.segment_bytes:
             self._write_within(data, marks)
             return
         self._mark(marks, len(data))
         array = np.frombuffer(data, np.uint8)
-        taken = min(len(array), self.segment_bytes - self._fill) if self._fill else 0
+        taken = min(len(array), self.segment_bytes - self.fill) if self.fill else 0
         if taken:
             self._append(array[:taken])
         whole = (len(array) - taken) // self.segment_bytes
@@ -133,28 +134,27 @@ class StreamRing:
     def _write_within(self, data: memoryview, marks: Sequence[int]) -> None:
         """Append bytes that fit into the segment being filled. A single short message takes this path."""
         row = self.closed % self.rows
-        if not self._fill:
+        if not self.fill:
             self._marks[row] = 0
         if marks and not self._marks[row]:
-            self._marks[row] = self._fill + marks[0] + 1
+            self._marks[row] = self.fill + marks[0] + 1
         self._append(np.frombuffer(data, np.uint8))
 
-    def write_alone(self, head: bytes, body: bytes) -> NDArray[np.uint8]:
+    def write_alone(self, head: bytes, body: bytes, sequence: int, payload_id: bytes) -> memoryview:
         """Write one message, in two parts, as a segment of its own, and return its datagram.
 
-        It must fit, and no segment may be begun. Its header must still be stamped. Call `close_alone` before anything
-        else is written.
+        It must fit, and no segment may be begun. Call `close_alone` before anything else is written.
         """
-        row, head_bytes, body_bytes = self.closed % self.rows, len(head), len(body)
-        start = row * self.row_bytes
+        start = self.closed % self.rows * self.row_bytes
         at = start + self.norm_header_bytes
-        middle = at + STREAM_HEADER.size
-        memory, body_at = self.buffer.data, middle + head_bytes
-        end = body_at + body_bytes
+        memory, middle = self.stamp.memory, at + _STREAM_HEADER_BYTES
+        body_at = middle + len(head)
+        end = body_at + len(body)
+        self.stamp.stamp_one(sequence, payload_id, start)
+        _pack_stream_header(memory, at, end - middle, 1, self.offset & 0xFFFFFFFF)
         memory[middle:body_at] = head
         memory[body_at:end] = body
-        STREAM_HEADER.pack_into(memory, at, head_bytes + body_bytes, 1, self.offset & 0xFFFFFFFF)
-        return self.buffer[start:end]
+        return memory[start:end]
 
     def close_alone(self, size: int) -> None:
         """Complete the segment of `size` bytes that `write_alone` wrote."""
@@ -163,31 +163,30 @@ class StreamRing:
         self._marks[row] = 1
         if size < self.segment_bytes:
             self._short.add(self.closed, self.closed + 1)
-            self._payload[row, size:] = 0  # parity covers the whole row
         self.offset += size
         self._advance(1)
 
     def _mark(self, marks: Sequence[int], length: int) -> None:
         """Set the message-start fields of the segments that the next `length` bytes touch: the first mark in each."""
-        fresh = (self.closed + (self._fill > 0)) % self.rows
-        end = fresh + -(-(self._fill + length) // self.segment_bytes) - (self._fill > 0)
+        fresh = (self.closed + (self.fill > 0)) % self.rows
+        end = fresh + -(-(self.fill + length) // self.segment_bytes) - (self.fill > 0)
         self._marks[fresh:end] = 0
         if end > self.rows:
             self._marks[: end - self.rows] = 0
         if marks:
             row = self.closed % self.rows
-            earlier = self._marks[row] if self._fill else 0
-            places = np.asarray(marks, np.int64)[::-1] + self._fill
+            earlier = self._marks[row] if self.fill else 0
+            places = np.asarray(marks, np.int64)[::-1] + self.fill
             self._marks[(self.closed + places // self.segment_bytes) % self.rows] = places % self.segment_bytes + 1
             if earlier:
                 self._marks[row] = earlier
 
     def _append(self, piece: NDArray[np.uint8]) -> None:
         """Append bytes that fit into the segment being filled, and close the segment if it is full."""
-        self._payload[self.closed % self.rows, self._fill : self._fill + len(piece)] = piece
-        self._fill += len(piece)
+        self._payload[self.closed % self.rows, self.fill : self.fill + len(piece)] = piece
+        self.fill += len(piece)
         self.offset += len(piece)
-        if self._fill == self.segment_bytes:
+        if self.fill == self.segment_bytes:
             self.close_segment()
 
     def _append_segments(self, segments: NDArray[np.uint8]) -> None:
@@ -205,19 +204,18 @@ class StreamRing:
     def close_segment(self) -> None:
         """Complete the segment being filled as it is. The next byte begins another segment."""
         row = self.closed % self.rows
-        self._lengths[row] = self._fill
-        if self._fill < self.segment_bytes:
+        self._lengths[row] = self.fill
+        if self.fill < self.segment_bytes:
             self._short.add(self.closed, self.closed + 1)
-        self._payload[row, self._fill :] = 0  # parity covers the whole row
         at = row * self.row_bytes + self.norm_header_bytes
-        offset = (self.offset - self._fill) & 0xFFFFFFFF
-        STREAM_HEADER.pack_into(self.buffer.data, at, self._fill, int(self._marks[row]), offset)
-        self._fill = 0
+        offset = (self.offset - self.fill) & 0xFFFFFFFF
+        STREAM_HEADER.pack_into(self.buffer.data, at, self.fill, int(self._marks[row]), offset)
+        self.fill = 0
         self._advance(1)
 
     def end(self) -> None:
         """Append the segment that ends the stream."""
-        if self._fill:
+        if self.fill:
             self.close_segment()
         self._marks[self.closed % self.rows] = STREAM_END_CODE
         self.close_segment()

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fjm2.norm.core.config import SenderConfig
 from fjm2.norm.core.id_pages import IdPages
@@ -134,24 +133,17 @@ class TrainMaker:
         self._note(rows)
         return [Train(rows.data[at : at + step], rows.row_bytes, group) for at in range(0, rows.data.size, step)]
 
-    def alone(self, stream: SendStream, index: int, data: NDArray[np.uint8]) -> Train:
-        """Make a train of one segment of a stream, which lies in the ring as `data`. A lone message takes this path.
-
-        Call `note_alone` before anything else is sent.
-        """
+    def alone(self, stream: SendStream, head: bytes, body: bytes) -> memoryview:
+        """Write a lone message, in two parts, to the ring of a stream, and return its datagram."""
         self._preset(stream)
-        pages = stream.id_pages
+        pages, ring = stream.id_pages, stream.ring
         if pages is None:
             pages = stream.id_pages = IdPages(self.layout(stream))
-        ring = stream.ring
-        ring.stamp.stamp_one(self._sequence, pages.wire_of(index), index % ring.rows)
-        return Train(data, ring.row_bytes, self._group)
-
-    def note_alone(self, size: int) -> None:
-        """Count the datagram of a lone message, whose length is `size`."""
+        datagram = ring.write_alone(head, body, self._sequence, pages.wire_of(ring.closed))
         self._sequence = (self._sequence + 1) & 0xFFFF
         self._stats.datagrams_sent += 1
-        self._stats.bytes_sent += size
+        self._stats.bytes_sent += len(datagram)
+        return datagram
 
     def _rows(self, item: SendObject, first: int, count: int) -> Rows:
         self._preset(item)

@@ -50,13 +50,13 @@ class HeaderStamp:
     __slots__ = (
         "_heads",
         "_lengths",
-        "_memory",
         "_offsets",
         "_payload_ids",
         "_sequences",
         "_starts",
         "_template",
         "_wire",
+        "memory",
         "row_bytes",
     )
 
@@ -67,7 +67,8 @@ class HeaderStamp:
         if row_bytes < dtype.itemsize:
             raise ValueError(f"row_bytes={row_bytes}: expected {dtype.itemsize} at least")
         self.row_bytes = row_bytes
-        self._memory = buffer.data
+        self.memory = buffer.data
+        """The buffer."""
         rows = buffer.size // row_bytes
         headers = np.ndarray((rows,), dtype, buffer, 0, (row_bytes,))
         self._heads = np.ndarray((rows,), f"V{len(wire)}", buffer, 0, (row_bytes,))
@@ -95,9 +96,10 @@ class HeaderStamp:
         self._sequences[row:end] = _SEQUENCES[sequence : sequence + count]
         self._payload_ids[row:end] = payload_ids
 
-    def stamp_one(self, sequence: int, payload_id: bytes, row: int) -> None:
-        """Do the same for one row, a lone message's. For so little, arrays take longer than bytes."""
-        memory, wire, at = self._memory, self._wire, row * self.row_bytes
+    def stamp_one(self, sequence: int, payload_id: bytes, at: int) -> None:
+        """Do the same for the row that begins at index `at`, a lone message's. For so little, arrays take longer than
+        bytes."""
+        memory, wire = self.memory, self._wire
         memory[at : at + len(wire)] = wire
         _SEQUENCE.pack_into(memory, at + _SEQUENCE_AT, sequence)
         at += _PAYLOAD_ID_AT

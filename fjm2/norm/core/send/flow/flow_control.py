@@ -141,11 +141,11 @@ class FlowControl:
     def mark(self, item: SendObject, now: float, is_idle: bool) -> None:
         """Ask for confirmation of everything sent so far, if it is time to. `item` was sent last."""
         window = self._window
-        if window.sent <= window.confirmed or not window.is_active:
+        if window.sent <= window.confirmed:
             return
         if window.is_mark_due(is_idle) and item.next_index:
             self._set_mark(item, now)
-        elif not self._timers.is_set(Timer.WINDOW):
+        elif not self._timers.is_set(Timer.WINDOW) and window.is_active:
             self._timers.set(Timer.WINDOW, now + self._idle_s)
 
     @property
