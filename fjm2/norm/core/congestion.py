@@ -118,7 +118,7 @@ class RateMeter:
             self._since = now
         self._bytes += size
         elapsed = now - self._since
-        if elapsed >= max(rtt_s, _RATE_INTERVAL_MIN_S):
+        if elapsed >= rtt_s and elapsed >= _RATE_INTERVAL_MIN_S:
             self.bytes_per_s = self._bytes / elapsed
             self._bytes, self._since = 0, now
 
@@ -152,18 +152,21 @@ class CcResponder:
 
     def note_data(self, first: int, last: int, count: int, size: int, now: float) -> None:
         """Note a run of `count` DATA with `size` bytes of payload, and sequence numbers from first to last."""
-        self._note(first, count, last, now)
-        self.rate.note(size, now, self.rtt_s or self.remote.grtt_s)
+        rtt_s = self.rtt_s or self.remote.grtt_s
+        if self.loss.note(first, count, last, now, rtt_s):
+            self._begin_loss(rtt_s)
+        self.rate.note(size, now, rtt_s)
         self.segment_bytes += (size / count - self.segment_bytes) * _SEGMENT_WEIGHT
 
     def note_command(self, sequence: int, now: float) -> None:
         """Note the sequence number of a message of the sender that is not DATA."""
-        self._note(sequence, 1, sequence, now)
-
-    def _note(self, first: int, count: int, last: int, now: float) -> None:
         rtt_s = self.rtt_s or self.remote.grtt_s
-        if self.loss.note(first, count, last, now, rtt_s) and self.rate.bytes_per_s:
-            # Start as if the rate so far had been exactly what the equation allows.
+        if self.loss.note(sequence, 1, sequence, now, rtt_s):
+            self._begin_loss(rtt_s)
+
+    def _begin_loss(self, rtt_s: float) -> None:
+        """Start as if the rate so far had been exactly what the equation allows."""
+        if self.rate.bytes_per_s:
             self.loss.assume((self.rate.bytes_per_s * rtt_s / self.segment_bytes) ** 2 / 1.5)
 
     def note_probe(self, probe: CongestionControl, now: float) -> None:

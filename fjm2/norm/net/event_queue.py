@@ -47,7 +47,7 @@ class EventQueue:
         if self._is_sender_only and len(self.waiting) >= _OWN_EVENTS_MAX:
             self.waiting.popleft()
         self.waiting.append(event)
-        self.waiting_bytes += _content_bytes(event)
+        self.waiting_bytes += len(event.data) if type(event) is StreamReceived else _content_bytes(event)
         is_full = self.waiting_bytes >= EVENT_BYTES_MAX or len(self.waiting) >= EVENTS_MAX
         if is_full and self._source is not None:
             self._source.is_paused = True
@@ -59,7 +59,7 @@ class EventQueue:
         if not self.waiting:
             return None
         event = self.waiting.popleft()
-        self.waiting_bytes -= _content_bytes(event)
+        self.waiting_bytes -= len(event.data) if type(event) is StreamReceived else _content_bytes(event)
         source = self._source
         if (
             source is not None
@@ -90,8 +90,7 @@ class EventQueue:
 
 
 def _content_bytes(event: Event) -> int:
-    if isinstance(event, StreamReceived):
-        return len(event.data)
+    """Return the size of the content of an event that is no `StreamReceived`."""
     if isinstance(event, ObjectCompleted) and event.data is not None:
         return event.size
     return 0

@@ -7,7 +7,6 @@ import struct
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fjm2.norm.core.train import TRAIN_SEGMENTS_MAX, Address, Train
 
@@ -40,7 +39,8 @@ class TrainReceiver:
         self._front = (self._view[:_RECEIVE_BYTES],)
         """Place of the first train of a turn."""
         self._whole = self._buffer[:0]
-        """Latest piece of the buffer that was taken from its beginning."""
+        """Latest piece of the buffer that was taken from its beginning. Trains of one length are the same array, so
+        that callers can keep views."""
 
     def _bind_receiver(self, kernel: socket.socket, addresses: KernelAddresses, offload: bool) -> None:
         """Receive by `kernel` from now on, and forget a train that was taken from the previous socket."""
@@ -102,8 +102,8 @@ class TrainReceiver:
     def _receive_at(self, offset: int) -> Train | None:
         """Receive the next train into the buffer, from an offset on.
 
-        Return None if there is none, and also after discarding many datagrams in a row. In that case more may wait, and
-        the socket is still readable.
+        Return None if there is none, and also after discarding many datagrams in a row, or one behind a datagram that
+        came alone. In that case more may wait, and the socket is still readable.
         """
         place = (self._view[offset : offset + _RECEIVE_BYTES],) if offset else self._front
         for _ in _DISCARDS_PER_RECEIVE:
@@ -123,17 +123,14 @@ class TrainReceiver:
             else:
                 address = sender if self._from_kernel is None else self._from_kernel(sender)
                 if address in self.ignored:
+                    if self._reads and not self.is_busy:
+                        return None  # our own answer to a datagram that came alone: most likely nothing follows
                     continue
                 # Only UDP_GRO was asked for, so any control message is the length of the segments.
                 segment_bytes = _GRO_SIZE.unpack(ancillary[0][2])[0] if ancillary else size
-                return Train(self._piece(offset, size), segment_bytes, address)
+                if offset:
+                    return Train(self._buffer[offset : offset + size], segment_bytes, address)
+                if size != self._whole.size:
+                    self._whole = self._buffer[:size]
+                return Train(self._whole, segment_bytes, address)
         return None
-
-    def _piece(self, offset: int, size: int) -> NDArray[np.uint8]:
-        """Return a piece of the buffer: the same array for trains of one length, so that callers can keep views."""
-        if offset or size != self._whole.size:
-            piece = self._buffer[offset : offset + size]
-            if offset:
-                return piece
-            self._whole = piece
-        return self._whole

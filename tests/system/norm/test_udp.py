@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import re
+import select
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,6 +81,23 @@ def test_trains_arrive_intact(open_one: Open, sender_offload: bool | None, recei
         assert sender.send(train)
         assert receive_datagrams(receiver.group, count) == datagrams_of(train), f"{count} of {segment_bytes} bytes"
     assert receiver.group.receive() is None
+
+
+def test_our_own_answer_to_a_lone_datagram_ends_the_reading_and_hides_nothing(open_one: Open) -> None:
+    """The receiver does not ask for more behind it, but what is behind it still makes the socket readable."""
+    other, ours = open_one(), open_one()
+    for number in range(3):
+        question = make_train(2 * number, 100, 100, other.destination)
+        assert other.send(question)
+        assert receive_datagrams(ours.group, 1) == datagrams_of(question)
+        assert ours.send(make_train(2 * number, 100, 100, ours.destination))
+        behind = make_train(2 * number + 1, 100, 100, other.destination)
+        assert other.send(behind)
+        readable, _, _ = select.select([ours.group], [], [], SILENCE_S)
+        assert readable
+        assert ours.group.receive() is None
+        assert receive_datagrams(ours.group, 1) == datagrams_of(behind)
+        assert ours.group.receive() is None
 
 
 def test_a_train_arrives_as_a_train(open_one: Open) -> None:

@@ -151,8 +151,9 @@ class Receiver:
         """Report false messages in the sender's name."""
         self._context.disputes.report(self.remote.node_id, self.remote.address, doubt, now)
 
-    def receive_in_order(self, train: Train, now: float) -> bool:
-        """Receive a train that continues where the sender's last train ended, as nearly all trains do.
+    def receive_in_order(self, train: Train, data: memoryview, now: float) -> bool:
+        """Receive a train that continues where the sender's last train ended, as nearly all trains do. `data` are its
+        bytes.
 
         Return False, and do nothing, if anything about the train is unusual.
         """
@@ -163,11 +164,11 @@ class Receiver:
         first = item.seen_end
         if self._window.open.get(matcher.count) is not item:
             return False
-        matched = matcher.train
         if train.segment_bytes >= train.data.size and isinstance(item, IncomingStream):
-            return self._receive_alone(matcher, item, train, now)
+            return self._receive_alone(matcher, item, data, now)
         if not matcher.matches(train, first):
             return False
+        matched = matcher.train
         payloads, tail = matched.payloads, matched.tail
         try:
             is_plain = item.first_wanted == first and item.append(payloads, tail)
@@ -192,9 +193,8 @@ class Receiver:
             self._arm_self_check(now)
         return True
 
-    def _receive_alone(self, matcher: InOrderMatcher, item: IncomingStream, train: Train, now: float) -> bool:
+    def _receive_alone(self, matcher: InOrderMatcher, item: IncomingStream, data: memoryview, now: float) -> bool:
         """Do the same for a single datagram with the next segment of a stream."""
-        data = train.data.data
         sequence = matcher.matches_alone(data, item.seen_end)
         if sequence is None or not item.append_alone(data[matcher.header_bytes :]):
             return False
@@ -204,7 +204,8 @@ class Receiver:
         remote.data_bytes += size
         remote.heard_at = remote.data_at = now
         self._self_checks_left = _SELF_CHECKS_MAX
-        self._arm_self_check(now)
+        if not self.timers.is_set(Timer.SELF_CHECK):
+            self._arm_self_check(now)
         return True
 
     def receive_run(self, run: DataRun, now: float) -> None:

@@ -129,8 +129,9 @@ class ReceiverTable:
         """Receive a train that is exactly what its sender must send next. Return False, and do nothing, otherwise."""
         if train.data.size < _SOURCE_END:
             return False
-        receiver = self._by_id.get(_SOURCE.unpack_from(train.data.data, _SOURCE_AT)[0])
-        if receiver is None or not receiver.receive_in_order(train, now):
+        data = train.data.data
+        receiver = self._by_id.get(_SOURCE.unpack_from(data, _SOURCE_AT)[0])
+        if receiver is None or not receiver.receive_in_order(train, data, now):
             return False
         self._after_input(receiver)
         return True
