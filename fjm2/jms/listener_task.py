@@ -89,7 +89,8 @@ class ListenerTask:
         if listener is None:
             self.ready.remove(inbox)
         elif not inbox.is_closed:
-            if self._takes_runs(inbox):
+            # Unless some messages come again, it gets them by the short way.
+            if not (isinstance(listener, ThreadListener) or inbox.is_shared or self._deliveries.is_tracking):
                 inbox.begin_runs()
             self.ready.add(inbox)
             if self._task is None:
@@ -160,15 +161,12 @@ class ListenerTask:
         is_in_thread = isinstance(listener, ThreadListener)
         if not is_in_thread and self.wrap_listener is not _unwrapped:
             listener = self.wrap_listener(listener)
-        if self._takes_runs(inbox) and not inbox.again:
-            inbox.begin_runs()
+        if not (is_in_thread or inbox.is_shared or inbox.again or self._deliveries.is_tracking):
+            if not inbox.takes_runs:
+                inbox.begin_runs()
             return self._run_new(inbox, listener, end)
         inbox.end_runs()
         return self._run_in_thread(inbox, listener) if is_in_thread else self._run_any(inbox, listener)
-
-    def _takes_runs(self, inbox: Inbox) -> bool:
-        """Return True if the listener of an inbox gets its messages by the short way, unless some come again."""
-        return not (isinstance(inbox.listener, ThreadListener) or inbox.is_shared or self._deliveries.is_tracking)
 
     async def _run_any(self, inbox: Inbox, listener: Any) -> None:
         """Deliver messages of any kind. Redelivered messages are in the order of all inboxes: the next one may be

@@ -146,17 +146,18 @@ class StreamDelivery:
         else:
             self.deliver(row.reshape(1, -1))
 
-    def deliver_alone(self, row: memoryview) -> bool:
-        """Deliver a segment that came alone. Return False, and do nothing, if anything is unusual."""
-        length, start, _ = STREAM_HEADER.unpack_from(row)
-        if not self.is_contiguous or not 0 < length <= len(row) - _HEADER_BYTES:
+    def deliver_alone(self, datagram: memoryview, at: int) -> bool:
+        """Deliver a segment that came alone, and whose stream header is at index `at`. Return False, and do nothing, if
+        anything is unusual."""
+        length, start, _ = STREAM_HEADER.unpack_from(datagram, at)
+        at += _HEADER_BYTES
+        if not self.is_contiguous or not 0 < length <= len(datagram) - at:
             return False
         marks = (start - 1,) if 0 < start <= length else ()
-        at = self.offset
-        self.offset = at + length
+        offset = self.offset
+        self.offset = offset + length
         self._stats.payload_bytes_received += length
-        data = bytes(row[_HEADER_BYTES : _HEADER_BYTES + length])
-        self._emit(StreamReceived(self._sender_id, self._object_id, at, data, marks))
+        self._emit(StreamReceived(self._sender_id, self._object_id, offset, bytes(datagram[at : at + length]), marks))
         return True
 
     def abandon(self, reason: LossReason) -> None:

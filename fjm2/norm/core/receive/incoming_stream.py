@@ -179,10 +179,11 @@ class IncomingStream(IncomingObject):
             delivery.deliver_short(tail)
         return True
 
-    def append_alone(self, row: memoryview) -> bool:
-        """Deliver the segment `seen_end`, which came alone. Return False, and do nothing, if anything is unusual."""
+    def append_alone(self, data: memoryview, at: int) -> bool:
+        """Deliver the segment `seen_end`, which came alone as the bytes of `data` from index `at` on. Return False, and
+        do nothing, if anything is unusual."""
         index = self.next_index
-        if index != self.seen_end or self.has_parity or not self._delivery.deliver_alone(row):
+        if index != self.seen_end or self.has_parity or not self._delivery.deliver_alone(data, at):
             return False
         self.next_index = self.seen_end = self.askable_end = end = index + 1
         self.received.add(index, end)

@@ -14,7 +14,7 @@ from fjm2.norm.core.events import Doubt, InfoReceived, LossReason, SenderAppeare
 from fjm2.norm.core.partition import UNBOUNDED
 from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.stats import Drop
-from fjm2.norm.core.timers import Timer, TimerTable
+from fjm2.norm.core.timers import SELF_CHECK, Timer, TimerTable
 from fjm2.norm.core.train import Address, Train
 from fjm2.norm.core.wire import (
     AckType,
@@ -196,7 +196,7 @@ class Receiver:
     def _receive_alone(self, matcher: InOrderMatcher, item: IncomingStream, data: memoryview, now: float) -> bool:
         """Do the same for a single datagram with the next segment of a stream."""
         sequence = matcher.matches_alone(data, item.seen_end)
-        if sequence is None or not item.append_alone(data[matcher.header_bytes :]):
+        if sequence is None or not item.append_alone(data, matcher.header_bytes):
             return False
         remote, size = self.remote, len(data) - matcher.header_bytes
         self._cc.note_data(sequence, sequence, 1, size, now)
@@ -204,7 +204,7 @@ class Receiver:
         remote.data_bytes += size
         remote.heard_at = remote.data_at = now
         self._self_checks_left = _SELF_CHECKS_MAX
-        if not self.timers.is_set(Timer.SELF_CHECK):
+        if not self.timers.is_set(SELF_CHECK):
             self._arm_self_check(now)
         return True
 

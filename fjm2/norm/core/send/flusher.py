@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fjm2.norm.core.events import TransmissionFlushed, WatermarkCompleted
-from fjm2.norm.core.timers import NEVER, Timer
+from fjm2.norm.core.timers import FLUSH, NEVER, Timer
 from fjm2.norm.core.wire import Flush, Position
 
 from .commands import BuildMessage
@@ -151,7 +151,7 @@ class Flusher:
             self._arm_watermark(now)
         elif not self._watermarks:
             # The next data postpone the flush again: a busy sender never flushes.
-            self._timers.set(Timer.FLUSH, now + self._timing.grtt_s)
+            self._timers.set(FLUSH, now + self._timing.grtt_s)
 
     def forget(self, item: SendObject, now: float) -> None:
         """Stop flushing an object that was cancelled, and flush the others."""

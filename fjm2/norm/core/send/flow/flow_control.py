@@ -6,7 +6,7 @@ from fjm2.norm.core.events import ReceiverEvicted, ReceiverFull, ReceiverReady, 
 from fjm2.norm.core.send.context import SenderContext
 from fjm2.norm.core.send.flusher import Flusher
 from fjm2.norm.core.send.objects import SendObject, SendStream
-from fjm2.norm.core.timers import Timer
+from fjm2.norm.core.timers import WINDOW, Timer
 from fjm2.norm.core.wire import Position
 
 from .flow_window import FlowWindow, Mark
@@ -145,7 +145,7 @@ class FlowControl:
             return
         if window.is_mark_due(is_idle) and item.next_index:
             self._set_mark(item, now)
-        elif not self._timers.is_set(Timer.WINDOW) and window.is_active:
+        elif not self._timers.is_set(WINDOW) and window.is_active:
             self._timers.set(Timer.WINDOW, now + self._idle_s)
 
     @property
