@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from fjm2.base.done import DONE
+from fjm2.base.wait import Wait
 from fjm2.bus.inbox import Delivery, Inbox
 from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.object_codec import ObjectCodec
@@ -62,15 +63,15 @@ class Dispatcher:
         self._state = DispatcherState.OPEN
         self._runs: dict[Inbox, Run] = {}
         """Runs of the consumers that threads use."""
-        self._receiving: dict[Inbox, asyncio.Event] = {}
-        """Inboxes that a receive waits at, and the event that wakes it."""
+        self._receiving: dict[Inbox, Callable[[], None]] = {}
+        """Inboxes that a receive waits at, and the function that wakes it."""
 
     def start(self) -> None:
         """Deliver messages from now on. Calling this twice does no harm."""
         self.listeners.is_started = True
         self.listeners.wake()
-        for arrived in self._receiving.values():
-            arrived.set()
+        for wake in self._receiving.values():
+            wake()
 
     async def stop(self) -> None:
         """Stop delivering messages, and wait for the running listener. Waiting receives go on waiting."""
@@ -235,8 +236,8 @@ class Dispatcher:
         items = take(messages_max)
         if items and (wait_s <= 0 or messages_in(items) >= messages_max):
             return items
-        arrived = self._receiving[inbox] = asyncio.Event()
-        inbox.wake = arrived.set
+        arrived = asyncio.Event()
+        inbox.wake = self._receiving[inbox] = arrived.set
         try:
             while not items and not inbox.is_closed:
                 arrived.clear()
@@ -273,19 +274,20 @@ class Dispatcher:
             raise IllegalStateError(f"{call}: the session has a message listener: {_ANOTHER}")
 
     async def _wait(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
-        arrived = self._receiving[inbox] = asyncio.Event()
-        inbox.wake = arrived.set
+        wait = Wait()
+        inbox.wake = self._receiving[inbox] = wait.wake
         try:
-            async with asyncio.timeout(timeout_s):
-                while not inbox.is_closed:
-                    delivery = self.opener.take(inbox) if self.listeners.is_started else None
-                    if delivery is not None:
-                        return delivery
-                    arrived.clear()
-                    await arrived.wait()
-        except TimeoutError:
-            pass
+            if timeout_s is not None:
+                wait.end_after(timeout_s)
+            while not wait.is_over:
+                await wait
+                if inbox.is_closed:
+                    return None
+                delivery = self.opener.take(inbox) if self.listeners.is_started else None
+                if delivery is not None:
+                    return delivery
         finally:
+            wait.close()
             inbox.wake = None
             del self._receiving[inbox]
             self._changed.set()
