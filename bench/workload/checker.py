@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fjm2.norm.core.ranges import RangeSet
+from fjm2.base.ranges import RangeSet
 
 from .messages import ALL, CHECK_BITS, END_NUMBER, PATTERNS, WORD_BYTES, Buffer, Expected, Series, patterns, with_check
 

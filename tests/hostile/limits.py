@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from fjm2.base.ranges import RangeSet
 from fjm2.norm.core.config import ReceiverConfig, SessionConfig
 from fjm2.norm.core.engine import Engine
-from fjm2.norm.core.ranges import RangeSet
 
 SLOWEST_S = 0.05
 SLOWEST_PER_BYTE_S = 1.5e-6

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from fjm2.base.ranges import RangeSet
+
 from .fec import Code
-from .ranges import RangeSet
 
 _SYMBOL_OVERHEAD_BYTES = 512
 """Memory charged for a symbol in addition to its content. The estimate is generous: small symbols must not be free."""

@@ -3,7 +3,8 @@
 from collections import deque
 from itertools import islice
 
-from .ranges import RangeSet
+from fjm2.base.ranges import RangeSet
+
 from .timers import NEVER
 
 INFO_INDEX = -1

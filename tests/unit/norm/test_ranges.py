@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjm2.norm.core.ranges import OBJECT_ID, SEQUENCE, RangeSet, Serial
+from fjm2.base.ranges import RangeSet
+from fjm2.norm.core.ranges import OBJECT_ID, SEQUENCE, Serial
 
 SMALL = Serial(4)
 """Serial numbers of 4 bits: so few that tests can try all pairs."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fjm2.norm.core.ranges import RangeSet
+from fjm2.base.ranges import RangeSet
 from fjm2.norm.core.repair_set import RecentRepairs, RecentRequests
 from fjm2.norm.core.response_time import ResponseTime
 from fjm2.norm.core.timers import NEVER

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fjm2.base.ranges import RangeSet
 from fjm2.norm.core.fec import Code, NoCode, ReedSolomon
 from fjm2.norm.core.nack import ObjectLayout
 from fjm2.norm.core.parity_store import ParityStore
 from fjm2.norm.core.partition import ObjectPartition, locate
-from fjm2.norm.core.ranges import RangeSet
 from fjm2.norm.core.repair_set import INFO_INDEX, RecentRequests, RepairSet
 from fjm2.norm.core.stats import Drop, Stats
 from fjm2.norm.core.wire import Fti

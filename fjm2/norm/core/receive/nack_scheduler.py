@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
 
+from fjm2.base.ranges import RangeSet
 from fjm2.norm.core.backoff import NackCycle, NackPhase, exponential_backoff
 from fjm2.norm.core.nack import LEVELS, ObjectLayout, RequestBuilder, RequestedRange, read_requests, resolve
 from fjm2.norm.core.partition import ObjectPartition, locate
-from fjm2.norm.core.ranges import RangeSet
 from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.repair_set import RecentRequests, RepairSet
 from fjm2.norm.core.stats import Stats

@@ -5,8 +5,9 @@ Objects are known here by a count that does not wrap. Its low 16 bits are the tr
 
 from collections.abc import Iterator
 
+from fjm2.base.ranges import RangeSet
 from fjm2.norm.core.partition import UNBOUNDED
-from fjm2.norm.core.ranges import OBJECT_ID, RangeSet
+from fjm2.norm.core.ranges import OBJECT_ID
 
 from .incoming_object import IncomingObject
 

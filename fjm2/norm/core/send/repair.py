@@ -7,10 +7,10 @@ gathered first: one parity symbol repairs a different loss at each receiver.
 from collections.abc import Callable
 from enum import Enum, auto
 
+from fjm2.base.ranges import RangeSet
 from fjm2.norm.core.config import SenderConfig
 from fjm2.norm.core.nack import LEVELS, ObjectLayout, RequestBuilder, RequestedRange, read_requests, resolve
 from fjm2.norm.core.partition import locate
-from fjm2.norm.core.ranges import RangeSet
 from fjm2.norm.core.repair_set import INFO_INDEX, RepairSet
 from fjm2.norm.core.stats import Drop, Stats
 from fjm2.norm.core.timers import NEVER

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fjm2.norm.core.ranges import RangeSet
+from fjm2.base.ranges import RangeSet
 from fjm2.norm.core.wire import STREAM_HEADER, Data, HeaderStamp
 
 STREAM_END_CODE = 0
