@@ -3,6 +3,7 @@
 FJM2Error
 ├── ConfigError          an invalid setting, with its value and what was expected (also a ValueError)
 ├── CaptureError         a file that is not a packet capture
+├── JournalError         a journal whose disk has failed, so that it takes nothing more
 ├── NormError            NORM engine and codec
 │   └── WireError        bytes that are not a NORM message: what is wrong, and at which offset
 └── JMSError             errors of messaging; `fjm2.messages.errors` has the rest of this branch
@@ -10,7 +11,7 @@ FJM2Error
 
 from typing import Any, Self
 
-__all__ = ["CaptureError", "ConfigError", "FJM2Error", "NormError", "WireError"]
+__all__ = ["CaptureError", "ConfigError", "FJM2Error", "JournalError", "NormError", "WireError"]
 
 
 class FJM2Error(Exception):
@@ -46,6 +47,10 @@ class ConfigError(FJM2Error, ValueError):
 
 class CaptureError(FJM2Error):
     """A file that is not a packet capture, or a capture of a kind that is not supported."""
+
+
+class JournalError(FJM2Error):
+    """A journal whose disk has failed: it takes nothing more until its store is opened again."""
 
 
 class NormError(FJM2Error):
