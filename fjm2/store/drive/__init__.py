@@ -1,0 +1,1 @@
+"""The journal on a real disk: the directory, its lock, and the thread that commits."""

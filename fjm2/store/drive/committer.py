@@ -1,0 +1,121 @@
+"""The thread that commits, and the event loop's side of it."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+
+from ..disk import Buffer, Disk
+from ..journal import Journal
+from ..opening import mark_failed
+from ..runs import Run
+from ..writes import Write
+
+COMMIT_S_MIN = 0.0005
+"""Time between the beginnings of two commits under load: what comes in it shares a sync."""
+
+
+class Committer:
+    """Drives a journal: one write is on the disk at a time, and the next one has everything that came meanwhile.
+
+    The journal belongs to the event loop's thread. The other thread only performs writes.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        disk: Disk,
+        *,
+        on_synced: Callable[[int], None],
+        on_failed: Callable[[OSError], None],
+        state: Callable[[], Buffer] = bytes,
+    ) -> None:
+        """Start to commit, on the running event loop.
+
+        `on_synced` gets the LSN on disk after each commit, and `on_failed` the error that ended the journal, once.
+        `state` returns what a checkpoint keeps for the caller.
+        """
+        self.journal = journal
+        self._disk = disk
+        self._on_synced, self._on_failed, self._state = on_synced, on_failed, state
+        self._loop = asyncio.get_running_loop()
+        self._work: SimpleQueue[Write | None] = SimpleQueue()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._began_at = 0.0
+        self._thread = threading.Thread(target=self._perform, name="fjm2-store", daemon=True)
+        self._thread.start()
+        self.kick()
+
+    def append(self, runs: Sequence[Run], *, urgent: bool = False) -> int | None:
+        """Append runs, and have them committed. Return their LSN, or None if there is no room."""
+        lsn = self.journal.append(runs, urgent=urgent)
+        if lsn is not None and self._idle.is_set():
+            self.kick()
+        return lsn
+
+    def kick(self) -> None:
+        """Start the next write, if there is one and none is under way. Call it after a release."""
+        if not self._idle.is_set() or not self._thread.is_alive():
+            return
+        if self.journal.error is None and self.journal.wants_checkpoint:
+            self.journal.start_checkpoint(self._state())
+        write = self.journal.poll_write()
+        if write is not None:
+            self._idle.clear()
+            self._began_at = self._loop.time()
+            self._work.put(write)
+
+    async def close(self) -> None:
+        """Write everything that waits, and end the thread. Calling it twice is harmless."""
+        while self.journal.error is None:
+            await self._idle.wait()
+            self.kick()
+            if self._idle.is_set():
+                break
+        await self._idle.wait()
+        self._work.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _perform(self) -> None:
+        """Perform writes. Runs in the thread."""
+        while (write := self._work.get()) is not None:
+            error: OSError | None = None
+            try:
+                write.perform(self._disk)
+            except OSError as failure:
+                error = failure
+                self._mark()
+            try:
+                self._loop.call_soon_threadsafe(self._handle, write, error)
+            except RuntimeError:
+                # The loop was closed without `close`: nobody is left to be told.
+                return
+
+    def _mark(self) -> None:
+        try:
+            mark_failed(self._disk)
+        except OSError:
+            # A disk that refuses this too has lost the last batch only; the next opening settles that.
+            return
+
+    def _handle(self, write: Write, error: OSError | None) -> None:
+        if error is not None:
+            self.journal.handle_failed(error)
+            self._idle.set()
+            self._on_failed(error)
+            return
+        before = self.journal.lsn
+        lsn = self.journal.handle_synced(write)
+        rest = self._began_at + COMMIT_S_MIN - self._loop.time()
+        # The next write is on its way while the caller learns of this one.
+        if rest > 0 and lsn != before:
+            self._loop.call_later(rest, self._go_on)
+        else:
+            self._go_on()
+        if lsn != before:
+            self._on_synced(lsn)
+
+    def _go_on(self) -> None:
+        self._idle.set()
+        self.kick()

@@ -1,0 +1,81 @@
+"""Offline looks at a store: what is damaged, and all messages. Neither changes anything."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fjm2.base.ranges import RangeSet
+
+from .disk import Disk
+from .index import Entries
+from .ledger import Ledger
+from .opening import damaged
+from .reader import Read
+from .recovery import Recovered, recover
+from .verification import Damage, bad_batches
+
+_READ_FRAMES = 1024
+"""Frames read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedMessage:
+    """A frame that is live in a store."""
+
+    ledger: Ledger
+    sequence: int
+    frame: bytes
+
+
+class _Reported:
+    """Ranges of files that were reported."""
+
+    def __init__(self, damages: list[Damage]) -> None:
+        self._ranges: dict[str, RangeSet] = {}
+        for damage in damages:
+            self._ranges.setdefault(damage.file, RangeSet()).add(damage.offset, damage.offset + damage.size)
+
+    def has(self, damage: Damage) -> bool:
+        """Return True if a range was reported."""
+        ranges = self._ranges.get(damage.file, RangeSet())
+        return ranges.covers(damage.offset, damage.offset + damage.size)
+
+
+def check(disk: Disk) -> Iterator[Damage]:
+    """Yield every damaged range of a store: of what recovery needs, and of all batches in segments with live frames.
+
+    A torn tail is no damage. Raises ConfigError if the store is of a newer format.
+    """
+    found = recover(disk)
+    yield from found.damages
+    yield from found.notes
+    known = _Reported(found.damages)
+    for segment in found.snapshot.segments:
+        if segment.number in found.snapshot.contents.live and segment.file >= 0:
+            for damage in bad_batches(disk, segment):
+                if not known.has(damage):
+                    yield damage
+
+
+def export(disk: Disk, *, accept_loss: bool = False) -> Iterator[ExportedMessage]:
+    """Yield all live messages, ledger by ledger, in the order of their sequences.
+
+    Frames that the disk does not give are left out. Raises DamagedStoreError if the store is damaged, unless the loss
+    is accepted.
+    """
+    found = recover(disk)
+    if found.damages and not accept_loss:
+        raise damaged(found.damages)
+    for ledger in sorted(found.snapshot.contents.ledgers):
+        for read in _reads(found, ledger):
+            for sequence, frame in zip(read.sequences.tolist(), read.fetch(disk), strict=True):
+                if frame is not None:
+                    yield ExportedMessage(ledger, sequence, frame)
+
+
+def _reads(found: Recovered, ledger: Ledger) -> Iterator[Read]:
+    used = {segment.number: segment for segment in found.snapshot.segments}
+    for entries in found.snapshot.contents.ledgers[ledger].snapshot():
+        for first in range(0, len(entries.sequences), _READ_FRAMES):
+            here = slice(first, first + _READ_FRAMES)
+            part = Entries(entries.sequences[here], entries.places[here])
+            yield Read.of([part], None, used)

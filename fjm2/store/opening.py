@@ -1,0 +1,161 @@
+"""Opening a store: recovery, then the few writes that make what was recovered sure."""
+
+from random import Random
+
+from fjm2.base.errors import ConfigError
+
+from .config import RESERVED_SEGMENTS, StoreConfig
+from .disk import Disk
+from .format.identity import Identity, write_identity
+from .journal import Journal
+from .recovery import FAILED, Recovered, recover
+from .runs import KEEPER_ID_BYTES
+from .segments import Segment, Space
+from .verification import Damage
+from .writes import SegmentWrite
+
+_PIECE_BYTES = 1 << 20
+_INCARNATION_BITS = 64
+
+
+class DamagedStoreError(ConfigError):
+    """A store in which something that was confirmed is damaged."""
+
+    damages: tuple[Damage, ...] = ()
+    """Damaged ranges."""
+
+
+def open_journal(
+    disk: Disk,
+    config: StoreConfig,
+    random: Random,
+    *,
+    keeper_id: bytes | None = None,
+    accept_loss: bool = False,
+    renew: bool = False,
+) -> Journal:
+    """Open the store in a directory, or found one in an empty directory.
+
+    `keeper_id` is the id that the store must have, or gets if it is founded; None takes any. With `accept_loss` a
+    damaged store is opened without what is lost. `renew` draws a new incarnation: a peer has heard of batches that the
+    store does not have. `identity.incarnation` of the journal tells whether the store is amnesiac: it is new then.
+
+    Raises DamagedStoreError and ConfigError before anything is changed on the disk, and ConfigError if the disk fails.
+    """
+    try:
+        return _open(disk, config, random, keeper_id, accept_loss, renew)
+    except OSError as error:
+        name = error.filename or "the directory of the store"
+        raise ConfigError(
+            f"{name}: {error.strerror}: expected a disk that can be read and written; look into the system's log"
+        ) from error
+
+
+def _open(
+    disk: Disk, config: StoreConfig, random: Random, keeper_id: bytes | None, accept_loss: bool, renew: bool
+) -> Journal:
+    found = recover(disk)
+    if found.damages and not accept_loss:
+        raise damaged(found.damages)
+    identity = found.identity
+    if identity is not None and keeper_id not in (None, identity.keeper_id):
+        raise ConfigError(f"identity: keeper id {identity.keeper_id.hex()} at offset 12: expected {keeper_id!r}")
+    is_renewed = renew or found.has_failed or bool(found.damages)
+    if identity is None or is_renewed:
+        name = identity.keeper_id if identity else keeper_id or random.randbytes(KEEPER_ID_BYTES)
+        cell = identity.cell_id if identity else 0
+        identity = Identity(name, random.getrandbits(_INCARNATION_BITS), cell)
+    _make_sure(disk, found)
+    if found.is_empty:
+        write_identity(disk, identity)
+    space = _space(disk, config, found)
+    journal = Journal(config, random, identity, found.snapshot.contents, space, found.snapshot.position)
+    journal.state = found.snapshot.state
+    journal.recovered = found
+    kept = [] if found.damages else found.checkpoints
+    dead = {number for number in found.snapshot.dead if number in space.used} if kept else set()
+    journal.housekeeping.restore(kept, found.checkpoint_number, dead, found.batches, found.batch_bytes)
+    if is_renewed and not found.is_empty:
+        _renew(disk, journal)
+    journal.queue.plan()
+    return journal
+
+
+def damaged(damages: list[Damage]) -> DamagedStoreError:
+    """Return the error of a store with damage."""
+    more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
+    error = DamagedStoreError(
+        f"{damages[0]}{more}: expected what was confirmed; nothing was changed. Restore the files, or accept the loss"
+    )
+    error.damages = tuple(damages)
+    return error
+
+
+def _make_sure(disk: Disk, found: Recovered) -> None:
+    """Bring to the medium what was only seen in the kernel's memory.
+
+    The last life may have been killed before its last sync returned, or the sync failed and the kernel marked the pages
+    as clean. Either way only the last batch and the directory are in doubt. Writing the same bytes again settles it.
+    """
+    if found.is_empty and not found.leftovers:
+        return
+    for name in found.leftovers:
+        disk.unlink(name)
+    disk.sync_directory()
+    if found.last is not None:
+        segment, offset, length = found.last
+        for at in range(offset, offset + length, _PIECE_BYTES):
+            size = min(_PIECE_BYTES, offset + length - at)
+            disk.pwritev(segment.file, [disk.pread(segment.file, size, at)], at)
+        disk.fdatasync(segment.file)
+
+
+def _space(disk: Disk, config: StoreConfig, found: Recovered) -> Space:
+    """Return the segments, with the reserve prepared."""
+    space = Space(config)
+    for segment in found.snapshot.segments:
+        space.used[segment.number] = segment
+        space.bytes += segment.size
+    for segment in found.free:
+        if segment.size == config.segment_bytes:
+            space.free.append(segment)
+            space.bytes += segment.size
+        else:
+            disk.close(segment.file)
+            disk.unlink(segment.name)
+    position = found.snapshot.position
+    if position.segment is not None:
+        space.active = space.used[position.segment]
+        space.active.end = max(position.end, space.active.end)
+    space.reset_plan()
+    while len(space.free) < RESERVED_SEGMENTS + 1 and (wanted := space.prepare()) is not None:
+        _prepare(disk, space, wanted)
+    return space
+
+
+def _prepare(disk: Disk, space: Space, segment: Segment) -> None:
+    write = SegmentWrite(segment)
+    while not (write.is_done or write.has_no_room):
+        write.perform(disk)
+    space.prepared(write.has_no_room)
+
+
+def _renew(disk: Disk, journal: Journal) -> None:
+    """Begin a new incarnation: first the mark, so that a power cut in between begins another one."""
+    mark_failed(disk)
+    journal.start_checkpoint(journal.state)
+    write = journal.housekeeping.checkpoint
+    while write is not None and not write.is_done:
+        write.perform(disk)
+        journal.housekeeping.handle_done(write)
+        if write.has_no_room:
+            raise ConfigError("no room for a checkpoint: expected some free bytes on the disk; delete other files")
+    write_identity(disk, journal.identity)
+    disk.unlink(FAILED)
+    disk.sync_directory()
+
+
+def mark_failed(disk: Disk) -> None:
+    """Leave a mark that the next life is a new incarnation. The disk may refuse."""
+    disk.close(disk.open(FAILED))
+    disk.sync_directory()
