@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fjm2.base.tables import Column, Row, print_table
 
-from ..micro import consumers, fec, jms, surfaces, wire
+from ..micro import consumers, fec, jms, store, surfaces, wire
 
 if TYPE_CHECKING:
     from ..micro.tunnel import TunnelCost
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def micro(repeat: int, has_surfaces: bool, as_json: bool) -> None:
-    """Measure inner functions: a train's headers, a JMS message, consumers, a gateway, and Reed-Solomon.
+    """Measure inner functions: a train's headers, a JMS message, consumers, a store, a gateway, and Reed-Solomon.
 
     \b
     Examples:
@@ -45,11 +45,13 @@ def micro(repeat: int, has_surfaces: bool, as_json: bool) -> None:
     costs = wire.run(repeat)
     messages = jms.run(repeat)
     sessions = consumers.run(repeat)
+    stored = store.run(repeat)
     carried = _tunnel_costs(repeat)
     rows = fec.run(repeat)
     if as_json:
         result = {"train": [asdict(cost) for cost in costs], "jms": [asdict(cost) for cost in messages]}
         result["consumers"] = [asdict(cost) for cost in sessions]
+        result["store"] = [asdict(cost) for cost in stored]
         result["tunnel"] = [asdict(cost) for cost in carried]
         click.echo(json.dumps(result | {"fec": [asdict(row) for row in rows], "missing": fec.missing()}))
         return
@@ -59,6 +61,9 @@ def micro(repeat: int, has_surfaces: bool, as_json: bool) -> None:
     message = f"A message of {jms.SIZE} B with {jms.PROPERTIES} properties"
     _print_costs(console, message, "us a message", [(cost.step, cost.us) for cost in messages])
     _print_sessions(console, sessions)
+    for size in store.SIZES:
+        steps = [(cost.step, cost.us) for cost in stored if cost.size == size]
+        _print_costs(console, f"A message of {size} B in a store", "us a message", steps)
     if carried:
         _print_costs(console, "A gateway", "us", [(cost.step, cost.us) for cost in carried])
     fec.print_table(rows, console)

@@ -9,7 +9,7 @@ from bench_processes import Start, check_received, the_only_line
 from click.testing import CliRunner
 from fjm2bench.cli import main
 from fjm2bench.layers import LAYERS
-from fjm2bench.micro import consumers, jms
+from fjm2bench.micro import consumers, jms, store
 
 
 @pytest.mark.parametrize(
@@ -368,6 +368,13 @@ def test_micro_reports_the_cost_of_a_selector() -> None:
     assert set(costs) >= {"route, not subscribed", "route, selected by p0 = 3", "what that selector adds"}
     difference = costs["route, selected by p0 = 3"] - costs["route, not subscribed"]
     assert costs["what that selector adds"] == pytest.approx(difference)
+
+
+def test_micro_reports_the_cost_of_a_store() -> None:
+    costs = store.run(1)
+    assert {cost.size for cost in costs} == {64, 1024}
+    assert {cost.step for cost in costs} >= {"append", "read", "open, from batches", "open, from a checkpoint"}
+    assert all(cost.us > 0 for cost in costs)
 
 
 def test_micro_reports_the_cost_of_many_consumers() -> None:
