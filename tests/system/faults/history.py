@@ -211,13 +211,13 @@ def _sequence_losses(life: Life, publisher: Life, sequence: Sequence, broken: li
     """Yield what a subscriber lost of one sequence, and note what arrived against the promises."""
     ranges = life.got.get(sequence, [])
     name = f"{life.name}: {'/'.join(map(str, sequence))}"
-    expected = _first_expected(life, publisher)
+    expected, begun = _first_expected(life, publisher), publisher.begun
     if ranges:
         expected = min(expected, ranges[0].first)  # a newcomer may get some messages that were sent before
     for _, first, end, has_gap in ranges:
         if first < expected:
             broken.append(f"{name}: {first} came again or out of order, {expected} was next")
-        if end > publisher.begun:
+        if end > begun:
             broken.append(f"{name}: {end - 1} was never sent")
         if first > expected:
             if not has_gap:
