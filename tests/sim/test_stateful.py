@@ -260,3 +260,28 @@ TestWeather = pytest.mark.timeout(3000 if IS_SLOW else 300)(Weather.TestCase)
 Weather.TestCase.settings = settings(
     settings.default, max_examples=5000 if IS_SLOW else 150, stateful_step_count=40 if IS_SLOW else 25
 )
+
+
+def test_streams_that_ended_far_apart_during_an_outage_arrive_after_it() -> None:
+    """Receivers hear of them by flushes only, at several places in turn. None of these may hide the others."""
+    weather = Weather()
+    weather.build(seed=0, sender=0, fraction=0.0)
+    weather.write(0)
+    for _ in range(2):
+        weather.send_many(2, 0.0)
+        weather.end_stream()
+    weather.cut(0, False)
+    weather.write(7)
+    weather.end_stream()
+    weather.send_many(10, 0.0)
+    weather.write(0)
+    weather.send_many(8, 0.0)
+    for _ in range(3):
+        weather.end_stream()
+        weather.write(0)
+    weather.send_many(5, 0.002)
+    weather.send_many(7, 0.0)
+    weather.send_many(5, 0.0)
+    weather.end_stream()
+    weather.write(0)
+    weather.teardown()

@@ -9,62 +9,116 @@ LEAP_DATAGRAMS = 3
 LEAP_S = 0.01
 """Time over which they must come, at least: a sender that still is where it was is heard within it if it is busy."""
 
-_CLAIM_S = 1.0
-"""A leap that is not proven by then is false."""
+_PROVEN_S = 1.0
+"""Time after which a leap that is not proven is reported as false."""
+_KEPT_S = 10.0
+"""Time without a message after which a leap that is not proven is forgotten. Where round trips are long, a sender that
+is idle flushes seldom."""
+_LEAPS_MAX = 8
+"""Leaps that are being proven at a time. A sender that flushes several streams is heard at several places in turn."""
+
+
+class _Leap:
+    """A range of positions that is being proven."""
+
+    __slots__ = ("_began_at", "_count", "_end", "_start", "heard_at", "is_refused", "is_reported")
+
+    def __init__(self, first: int, end: int, now: float) -> None:
+        self._start, self._end = first, end
+        self._count = 0
+        self._began_at = self.heard_at = now
+        self.is_refused = False
+        """True if any of its messages was refused."""
+        self.is_reported = False
+        """True if it needs no report any more."""
+
+    def is_near(self, first: int, distance: int) -> bool:
+        return self._start - distance <= first <= self._end + distance
+
+    @property
+    def is_doubtful(self) -> bool:
+        """True if a message was refused, and that is to be reported."""
+        return self.is_refused and not self.is_reported
+
+    def is_overdue(self, now: float) -> bool:
+        return now - self._began_at > _PROVEN_S
+
+    def prove(self, first: int, end: int, now: float) -> bool:
+        """Note a message. Return True if it is one too many to be a forgery."""
+        self._start, self._end = min(self._start, first), max(self._end, end)
+        self._count += 1
+        self.heard_at = now
+        return self._count >= LEAP_DATAGRAMS and now - self._began_at >= LEAP_S
 
 
 class LeapGuard:
     """Position of a sender, as far as it is proven. Positions are segments of a stream, or counts of objects."""
 
-    __slots__ = ("_began_at", "_count", "_end", "_is_refused", "_start", "_was_false", "front", "near")
+    __slots__ = ("_leaps", "_was_false", "front", "near")
 
     def __init__(self, near: int) -> None:
         self.front = 0
         """First position that needs a proof. All positions before it are proven, or are close enough to proven ones."""
         self.near = near
         """Distance that needs no proof."""
-        self._start = self._end = 0
-        """Range of the leap that is being proven."""
-        self._count = 0
-        """Messages that prove it so far; 0 if there is none."""
-        self._began_at = 0.0
-        self._is_refused = False
-        """True if any of them was refused."""
+        self._leaps: list[_Leap] = []
+        """Leaps that are being proven, in the order in which they began."""
         self._was_false = False
 
     def admits(self, first: int, end: int, limit: int, now: float) -> bool:
         """Return True if the sender may be at a range of positions. Up to `limit`, a false leap does no harm."""
-        if self._is_refused and now - self._began_at > _CLAIM_S:
-            self._forget_leap()
+        if self._leaps:
+            self._review(now)
         if first <= self.front + self.near:
             if end > self.front:
                 self.front = end
-                self._forget_leap()
+                self._forget_leaps()
             return True
-        if self.is_proven(first, end, now):
+        leap = self._leap_at(first, end, now)
+        if leap.prove(first, end, now):
+            self._leaps.remove(leap)
+            for other in self._leaps:
+                other.is_reported = True  # the sender has moved on, as these say
             self.front = end
             return True
-        self._is_refused |= end > limit
+        leap.is_refused |= end > limit
         return end <= limit
 
     def is_proven(self, first: int, end: int, now: float) -> bool:
         """Note a message that is not where the sender was. Return True if it is one too many to be a forgery."""
-        if not self._count or not self._start - self.near <= first <= self._end + self.near:
-            self._start, self._end, self._began_at = first, end, now
-            self._count, self._is_refused = 0, False
-        self._start, self._end = min(self._start, first), max(self._end, end)
-        self._count += 1
-        if self._count < LEAP_DATAGRAMS or now - self._began_at < LEAP_S:
+        self._review(now)
+        leap = self._leap_at(first, end, now)
+        if not leap.prove(first, end, now):
             return False
-        self._count, self._is_refused = 0, False
+        self._leaps.remove(leap)
         return True
 
-    def _forget_leap(self) -> None:
-        """Forget a leap that the sender contradicts, or does not prove."""
-        self._was_false |= self._is_refused
-        self._count, self._is_refused = 0, False
-
     def take_false(self) -> bool:
-        """Return True if the sender has contradicted a leap since the last call."""
+        """Return True if the sender has contradicted a leap, or not proven it in time, since the last call."""
         was_false, self._was_false = self._was_false, False
         return was_false
+
+    def _leap_at(self, first: int, end: int, now: float) -> _Leap:
+        """Return the leap that a message belongs to, a new one if it belongs to none."""
+        for leap in self._leaps:
+            if leap.is_near(first, self.near):
+                return leap
+        if len(self._leaps) == _LEAPS_MAX:
+            # The newest one gives way. If the oldest did, a sender at many places in turn would prove none of them.
+            del self._leaps[-1]
+        leap = _Leap(first, end, now)
+        self._leaps.append(leap)
+        return leap
+
+    def _review(self, now: float) -> None:
+        """Report leaps that are not proven in time, and forget those of which nothing was heard for long."""
+        for leap in self._leaps:
+            if leap.is_doubtful and leap.is_overdue(now):
+                self._was_false = leap.is_reported = True
+        self._leaps = [leap for leap in self._leaps if now - leap.heard_at <= _KEPT_S]
+
+    def _forget_leaps(self) -> None:
+        """Forget the leaps that the sender contradicts."""
+        if self._leaps:
+            self._was_false |= any(leap.is_doubtful for leap in self._leaps)
+            self._leaps.clear()
