@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fjm2.base.tables import Column, Row, print_table
 
-from ..micro import consumers, fec, jms, store, surfaces, wire
+from ..micro import consumers, fec, jms, ledgers, store, surfaces, wire
 
 if TYPE_CHECKING:
     from ..micro.tunnel import TunnelCost
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def micro(repeat: int, has_surfaces: bool, as_json: bool) -> None:
-    """Measure inner functions: a train's headers, a JMS message, consumers, a store, a gateway, and Reed-Solomon.
+    """Measure inner functions: trains' headers, JMS messages, ledgers, consumers, a store, a gateway, Reed-Solomon.
 
     \b
     Examples:
@@ -44,12 +44,14 @@ def micro(repeat: int, has_surfaces: bool, as_json: bool) -> None:
         return
     costs = wire.run(repeat)
     messages = jms.run(repeat)
+    numbers = ledgers.run(repeat)
     sessions = consumers.run(repeat)
     stored = store.run(repeat)
     carried = _tunnel_costs(repeat)
     rows = fec.run(repeat)
     if as_json:
         result = {"train": [asdict(cost) for cost in costs], "jms": [asdict(cost) for cost in messages]}
+        result["ledgers"] = [asdict(cost) for cost in numbers]
         result["consumers"] = [asdict(cost) for cost in sessions]
         result["store"] = [asdict(cost) for cost in stored]
         result["tunnel"] = [asdict(cost) for cost in carried]
@@ -60,6 +62,9 @@ def micro(repeat: int, has_surfaces: bool, as_json: bool) -> None:
     _print_costs(console, train, "us a train", [(cost.step, cost.us) for cost in costs])
     message = f"A message of {jms.SIZE} B with {jms.PROPERTIES} properties"
     _print_costs(console, message, "us a message", [(cost.step, cost.us) for cost in messages])
+    for size in ledgers.SIZES:
+        title = f"A message of {size} B in a ledger, with {ledgers.CHECKSUM}"
+        _print_costs(console, title, "us a message", [(cost.step, cost.us) for cost in numbers if cost.size == size])
     _print_sessions(console, sessions)
     for size in store.SIZES:
         steps = [(cost.step, cost.us) for cost in stored if cost.size == size]

@@ -17,6 +17,7 @@ from .client_headers import ClientHeaders
 from .destination import KIND_FLAGS, Destination
 from .errors import JMSError, MessageFormatError
 from .header import (
+    DECIDED_SECTION,
     FILE,
     FLAGS,
     FRAME_BYTES,
@@ -177,12 +178,14 @@ class FrameWriter:
         return head + name + properties, body
 
 
-def seal(parts: Parts, transaction: Transaction) -> Parts:
+def seal(parts: Parts, transaction: Transaction, is_decided: bool = False) -> Parts:
     """Return the frame of a message with its place in a transaction added. The number of messages in it must be
-    known."""
+    known. `is_decided` says that a cell of keepers decides the transaction."""
     head, body = parts
     fields = list(HEADER.unpack_from(head))
     section = transaction_section(transaction)
+    if is_decided:
+        section += DECIDED_SECTION
     fields[FLAGS] |= IN_TRANSACTION
     fields[FRAME_BYTES] += len(section)
     fields[SECTION_BYTES] += len(section)
@@ -212,6 +215,11 @@ def transaction_of(buffer: bytes, header: Header, start: int = 0) -> Transaction
     if content is None:
         raise MessageFormatError("a message of a transaction without its transaction section")
     return decode_transaction(content)
+
+
+def is_decided(buffer: bytes, header: Header, start: int = 0) -> bool:
+    """Return True if a frame is a part of a transaction that a cell of keepers decides."""
+    return bool(header[FLAGS] & IN_TRANSACTION) and Section.DECIDED in sections_of(buffer, header, start)
 
 
 def is_sent_to(buffer: bytes, start: int, header: Header, destination: Destination) -> bool:

@@ -67,6 +67,9 @@ class Section(IntEnum):
     TYPE = 4
     DELIVERY_DELAY = 5
     TRANSACTION = 6
+    LEDGER = 7
+    LEDGER_ZLIB = 8
+    DECIDED = 9
 
 
 _SECTION = struct.Struct("!BI")
@@ -99,6 +102,10 @@ def delay_section(delay_ms: int) -> bytes:
 
 def transaction_section(transaction: Transaction) -> bytes:
     return make_section(Section.TRANSACTION, _TRANSACTION.pack(*transaction))
+
+
+DECIDED_SECTION: Final = make_section(Section.DECIDED, b"")
+"""Section of the parts of a transaction that a cell of keepers commits or rolls back."""
 
 
 def split_sections(data: bytes, at: int, end: int) -> dict[int, bytes]:

@@ -27,6 +27,7 @@ TRIED = {
         "fjm2-bench traces ingest traces warehouse --settle 0 --quiet --memory 1g",
     ),
     "otel": ("python -W error -c 'import fjm2.telemetry'",),
+    "durable": ("python -W error -c 'import crc32c, fjm2.base.checksums as c; assert c.IS_CRC32C_FAST'",),
     "docs": ("mkdocs --version",),
     "dev": ("pytest --version", "mypy --version", "ruff --version"),
 }

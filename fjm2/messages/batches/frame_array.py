@@ -18,7 +18,8 @@ class FrameArray:
 
     def __init__(self, pieces: list[bytes], starts: list[int], size: int) -> None:
         self.pieces = pieces
-        """Frames in pieces. They are joined where they are sent, with what was sent before."""
+        """Frames in pieces: one for all, or as many for each, of which the last is its body. They are joined where they
+        are sent, with what was sent before."""
         self.starts = starts
         """Offsets in `data` at which the frames begin."""
         self.size = size

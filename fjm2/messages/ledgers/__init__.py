@@ -1,0 +1,1 @@
+"""Numbers of frames in ledgers: sections 7 and 8 of frames (docs/frames.md)."""
