@@ -1,6 +1,8 @@
 """Events of a NORM session or engine."""
 
 from fjm2.norm.core.events import (
+    AckReceived,
+    AckRequested,
     CommandReceived,
     CommandSent,
     Doubt,
@@ -36,6 +38,8 @@ from fjm2.norm.core.events import (
 )
 
 __all__ = [
+    "AckReceived",
+    "AckRequested",
     "CommandReceived",
     "CommandSent",
     "Doubt",

@@ -79,6 +79,7 @@ SAID = {
     ("docs/app.md", "Jobs for other hosts"): ["", "doing job 1\ndoing job 2\n"],
     ("docs/app.md", "Start and stop"): ["", "", '{"ABC":12.5}'],
     ("docs/norm.md", "Sending and receiving objects"): ["b'temperature': 14 bytes from node", ""],
+    ("docs/norm.md", "Acknowledgements of the application"): ["7 b'all'"],
     ("docs/norm.md", "Streams and message marks"): ["1000 lines", ""],
     ("docs/norm.md", "Messages"): ["1000 messages, the last of them from node", ""],
     ("docs/norm.md", "Acknowledgement"): ["it is here", "confirmed by {2}, no answer from {3}"],

@@ -28,9 +28,13 @@ LOSSLESS_BYTES = 2500
 RECEIVE_TIMEOUT_S = 45
 SEND_TIMEOUT_S = 60.0
 
+CHATTER = Path(__file__).with_name("ack_chatter.py")
+CHATTER_ACKS = 50
+
 LIBNORM, FJM2 = "libnorm", "fjm2"
 # Pairs of sender and receiver: each program with the other, and libnorm alone.
 PAIRS = [(LIBNORM, FJM2), (FJM2, LIBNORM), (LIBNORM, LIBNORM)]
+CHATTER_PAIRS = [(LIBNORM, (FJM2,)), (FJM2, (LIBNORM,)), (LIBNORM, (LIBNORM,))]
 DATA, FILE, STREAM = "data", "file", "stream"
 CONTENTS = [DATA, FILE, STREAM]
 FECS = {"none": (32, 0, 0), "rs8": (32, 8, 0), "rs8auto2": (32, 8, 2)}
@@ -209,6 +213,16 @@ def transfer(case: Case, lab: Lab) -> None:
     assert sender.wait(SEND_TIMEOUT_S) == 0, "sender failed"
 
 
+def chatter(case: Case, lab: Lab) -> None:
+    """Everything arrives while another node sends acknowledgements of applications, and asks for them."""
+    host = lab.network.receivers[0]
+    argv = [sys.executable, str(CHATTER), GROUP, str(PORT), host.interface, str(SENDER_NODE), str(CHATTER_ACKS)]
+    noise = host.start("chatter", argv)
+    noise.wait_ready()
+    transfer(case, lab)
+    assert noise.wait(RECEIVE_TIMEOUT_S) == 0, "too few acknowledgements were sent"
+
+
 def absent_node(case: Case, lab: Lab) -> None:
     """One of two nodes is absent and never acknowledges.
 
@@ -300,6 +314,11 @@ def test_contents_arrive_identical(cases: Any, case: Case) -> None:
     ]
 )
 def test_a_receiver_acknowledges(cases: Any, case: Case) -> None:
+    cases.check(case)
+
+
+@each([Case(chatter, *pair, content, label=content) for pair in CHATTER_PAIRS for content in (DATA, STREAM)])
+def test_acknowledgements_of_applications_do_no_harm(cases: Any, case: Case) -> None:
     cases.check(case)
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from fjm2.base.errors import WireError
+from fjm2.base.errors import ConfigError, WireError
 
 from .collisions import CollisionDetector
 from .config import ReceiverConfig, SessionConfig, Sync
-from .events import Event, NodeIdCollided
+from .events import AckReceived, Event, NodeIdCollided
 from .receive.context import ReceiverContext
 from .receive.feedback import FeedbackQueue
 from .receive.incoming_object import ObjectProgress
@@ -25,7 +25,20 @@ from .send.sources import Source
 from .stats import Drop, Stats
 from .timers import NEVER
 from .train import Address, Train
-from .wire import DataReader, DataRun, FromReceiver, FromSender, Message, decode
+from .wire import (
+    APPLICATION_ACK_MAX,
+    APPLICATION_ACK_MIN,
+    Ack,
+    DataReader,
+    DataRun,
+    FromReceiver,
+    FromSender,
+    Message,
+    decode,
+)
+
+_ACK_ID_MAX = 255
+"""Greatest number of a request for acknowledgements, which has one byte."""
 
 
 class Engine:
@@ -266,6 +279,27 @@ class Engine:
         self._may_send = True
         self._sender.send_command(content, is_robust, now)
 
+    def request_acks(self, ack_type: int, nodes: Sequence[int] = (), ack_id: int = 0) -> None:
+        """Ask nodes, or all if none is named, for an acknowledgement of a type that the application defines.
+
+        The request is sent once. Answers come as `AckReceived`. Raise ConfigError if an argument is out of range.
+        """
+        _check_ack(ack_type, ack_id)
+        self._may_send = True
+        self._sender.request_acks(ack_type, tuple(nodes), ack_id)
+
+    def send_ack(self, sender_id: int, ack_type: int, content: bytes, now: float, ack_id: int = 0) -> bool:
+        """Send an acknowledgement of a type that the application defines to a sender, by unicast and once.
+
+        Return False if the sender is not known, or this node is silent. Raise ConfigError if an argument is out of
+        range.
+        """
+        _check_ack(ack_type, ack_id)
+        longest = self.config.sender.segment_bytes
+        if len(content) > longest:
+            raise ConfigError(f"an acknowledgement of {len(content)} bytes: expected {longest} at most")
+        return self._receivers.acknowledge(sender_id, ack_type, ack_id, content, now)
+
     def stop_answering(self) -> None:
         """Send nothing more to remote senders: this node has told them that it leaves."""
         self._context.is_silent = True
@@ -330,7 +364,10 @@ class Engine:
             self._receivers.receive(message, address, now, self._is_paused)
         elif message.sender_id == node_id:
             self._may_send = True
-            self._sender.receive_feedback(message, now, by_unicast)
+            is_current = self._sender.receive_feedback(message, now, by_unicast)
+            if is_current and isinstance(message, Ack) and message.ack_type >= APPLICATION_ACK_MIN:
+                assert isinstance(message.content, bytes)
+                self.events.append(AckReceived(message.source_id, message.ack_type, message.ack_id, message.content))
         else:
             self._receivers.overhear(message)
 
@@ -341,6 +378,14 @@ class Engine:
             self.stats.drop(Drop.OWN)
         elif self._collisions.is_proven(address, now):
             self.events.append(NodeIdCollided(address))
+
+
+def _check_ack(ack_type: int, ack_id: int) -> None:
+    if not APPLICATION_ACK_MIN <= ack_type <= APPLICATION_ACK_MAX:
+        expected = f"{APPLICATION_ACK_MIN} to {APPLICATION_ACK_MAX}, the types of applications"
+        raise ConfigError(f"ack_type={ack_type}: expected {expected}")
+    if not 0 <= ack_id <= _ACK_ID_MAX:
+        raise ConfigError(f"ack_id={ack_id}: expected 0 to {_ACK_ID_MAX}")
 
 
 def sender_of(engine: Engine) -> Sender:

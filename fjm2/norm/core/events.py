@@ -13,6 +13,8 @@ import numpy as np
 from .train import Address
 
 __all__ = [
+    "AckReceived",
+    "AckRequested",
     "CommandReceived",
     "CommandSent",
     "Doubt",
@@ -281,6 +283,31 @@ class CommandReceived(SenderEvent):
 
     content: bytes
     """Content of the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckRequested(SenderEvent):
+    """A sender asks this node for an acknowledgement of a type that the application defines: a CMD(ACK_REQ)."""
+
+    ack_type: int
+    """Type of the acknowledgement, from 16 to 255."""
+    ack_id: int
+    """Number of the request, chosen by the sender."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckReceived(Event):
+    """A node acknowledged something to this node's sender, in a way that the application defines: an ACK of type 16
+    to 255. Acknowledgements are not repeated, and nobody proves who sent them."""
+
+    node_id: int
+    """Node id that sent the acknowledgement."""
+    ack_type: int
+    """Type of the acknowledgement, from 16 to 255."""
+    ack_id: int
+    """Number of the request that this answers; 0 without a request."""
+    content: bytes
+    """Content of the acknowledgement: at most a datagram."""
 
 
 @dataclass(frozen=True, slots=True)

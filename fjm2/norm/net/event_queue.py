@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-from fjm2.norm.core.events import Event, ObjectCompleted, StreamReceived
+from fjm2.norm.core.events import AckReceived, CommandReceived, Event, ObjectCompleted, StreamReceived
 
 EVENT_BYTES_MAX = 64 << 20
 """Bytes of content of waiting events at which reception pauses. They take memory of the process."""
@@ -91,6 +91,8 @@ class EventQueue:
 
 def _content_bytes(event: Event) -> int:
     """Return the size of the content of an event that is no `StreamReceived`."""
+    if isinstance(event, CommandReceived | AckReceived):
+        return len(event.content)
     if isinstance(event, ObjectCompleted) and event.data is not None:
         return event.size
     return 0

@@ -11,10 +11,10 @@ from fjm2.base.errors import NormError
 from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.norm.core.config import Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from fjm2.norm.core.engine import Engine
-from fjm2.norm.core.events import Event, SenderEvent, StreamReceived, WatermarkCompleted
+from fjm2.norm.core.events import AckReceived, AckRequested, Event, SenderEvent, StreamReceived, WatermarkCompleted
 from fjm2.norm.core.receive.incoming_object import ObjectProgress
 from fjm2.norm.core.send.sources import FileSource, MemorySource
-from fjm2.norm.core.stats import Stats
+from fjm2.norm.core.stats import Drop, Stats
 from fjm2.norm.core.train import Address
 from fjm2.norm.core.wire import NODE_ANY
 
@@ -93,6 +93,10 @@ class Session:
         self.take_run: Callable[[StreamReceived], bool] | None = None
         """Function that is offered the bytes of a stream if they are the only event of a turn, and none waits. It
         returns False if they have to wait like other events. The function must not raise."""
+        self.take_ack: Callable[[AckReceived | AckRequested], bool] | None = None
+        """Function that is offered acknowledgements, and requests for them, at once, even while other events wait or
+        reception pauses. It returns False if they have to wait like other events: they are dropped in a pause then. The
+        function must not raise."""
         self._random = random.Random(seed)
         self._events = EventQueue(is_sender_only)
         self._state = _State.NEW
@@ -293,6 +297,27 @@ class Session:
         self._engine.send_command(content, is_robust, self._driver.now())
         self._driver.wake()
 
+    def request_acks(self, ack_type: int, nodes: Iterable[int] = (), *, ack_id: int = 0) -> None:
+        """Ask nodes, or all if none is named, for an acknowledgement of a type from 16 to 255.
+
+        The application defines these types, and `ack_id` from 0 to 255, which tells requests apart. The request is sent
+        once, and arrives as `AckRequested`. Answers come as `AckReceived`.
+        """
+        self._check_open()
+        self._engine.request_acks(ack_type, tuple(nodes), ack_id)
+        self._driver.wake()
+
+    def send_ack(self, sender_id: int, ack_type: int, content: bytes = b"", *, ack_id: int = 0) -> bool:
+        """Send an acknowledgement of a type from 16 to 255 to the sender with that node id, by unicast and once.
+
+        It arrives there as `AckReceived`. `content` has at most a segment. Return False if nothing was heard of that
+        sender, or this node does not answer.
+        """
+        self._check_open()
+        is_sent = self._engine.send_ack(sender_id, ack_type, content, self._driver.now(), ack_id)
+        self._driver.wake()
+        return is_sent
+
     # Receiving.
 
     def __aiter__(self) -> Self:
@@ -340,6 +365,9 @@ class Session:
 
     def _handle_event(self, event: Event) -> None:
         if type(event) is not StreamReceived:  # the most frequent one by far
+            if isinstance(event, AckReceived | AckRequested):
+                self._handle_ack(event)
+                return
             self._transmission.handle_event(event)
         elif (
             self.take_run is not None
@@ -349,6 +377,14 @@ class Session:
         ):
             return
         self._events.put(event)
+
+    def _handle_ack(self, event: AckReceived | AckRequested) -> None:
+        if self.take_ack is not None and self.take_ack(event):
+            return
+        if self._engine.is_paused:
+            self._engine.stats.drop(Drop.PAUSED)
+        else:
+            self._events.put(event)
 
     def _handle_turn_end(self) -> None:
         if self._transmission.wanted_bytes is not None:

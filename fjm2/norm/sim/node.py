@@ -303,6 +303,14 @@ class Node(Place):
         """Send a CMD(APPLICATION)."""
         self._command(lambda engine, now: engine.send_command(content, is_robust, now))
 
+    def request_acks(self, ack_type: int, nodes: Sequence["Node | int"] = (), ack_id: int = 0) -> None:
+        """Ask nodes for an acknowledgement of the application."""
+        self._command(lambda engine, _: engine.request_acks(ack_type, sorted(_ids(nodes)), ack_id))
+
+    def send_ack(self, sender: "Node | int", ack_type: int, content: bytes = b"", ack_id: int = 0) -> bool:
+        """Send an acknowledgement of the application to a sender."""
+        return self._command(lambda engine, now: engine.send_ack(min(_ids([sender])), ack_type, content, now, ack_id))
+
     def cancel(self, object_id: int) -> None:
         """Stop sending an object."""
         self._command(lambda engine, now: engine.cancel(object_id, now))

@@ -23,8 +23,11 @@ from sessions import (
 from fjm2.errors import ConfigError
 from fjm2.norm import Drop, Fec, ReceiverConfig, SenderConfig, Sync
 from fjm2.norm.events import (
+    AckReceived,
+    AckRequested,
     CommandReceived,
     CommandSent,
+    Event,
     InfoReceived,
     NodeIdCollided,
     ObjectCompleted,
@@ -227,6 +230,45 @@ async def test_commands_arrive(port: int) -> None:
     contents = [event.content for event in heard.all(CommandReceived)]
     assert contents.count(b"once") == 1
     assert contents.count(b"again and again") == QUICK.robust_factor
+
+
+@on_each_loop
+async def test_acknowledgements_of_applications_go_to_one_node(port: int) -> None:
+    async with (
+        listening(new_session(port, is_sender_only=True)) as writer,
+        listening(new_session(port)) as keeper,
+        listening(new_session(port)) as other,
+    ):
+        writer._session.request_acks(16, [keeper._session.node_id], ack_id=3)
+        await keeper.some(AckRequested, 1)
+        assert keeper._session.send_ack(writer._session.node_id, 16, bytes(1400), ack_id=3)
+        assert not keeper._session.send_ack(other._session.node_id, 16)
+        await writer.some(AckReceived, 1)
+        with pytest.raises(ConfigError, match="an acknowledgement of 1401 bytes: expected 1400 at most"):
+            keeper._session.send_ack(writer._session.node_id, 16, bytes(1401))
+    assert writer.all(AckReceived) == [AckReceived(keeper._session.node_id, 16, 3, bytes(1400))]
+    assert not other.all(AckRequested)
+    assert not other.all(AckReceived)
+
+
+@on_each_loop
+async def test_acknowledgements_need_not_wait_for_other_events(port: int) -> None:
+    async with new_session(port) as writer, listening(new_session(port)) as keeper:
+        taken: list[Event] = []
+        heard = asyncio.Event()
+
+        def take(event: Event) -> bool:
+            taken.append(event)
+            heard.set()
+            return True
+
+        writer.take_ack = take
+        writer.request_acks(200)
+        await keeper.some(AckRequested, 1)
+        assert keeper._session.send_ack(writer.node_id, 200, b"now")
+        await soon(heard.wait())
+        assert taken == [AckReceived(keeper._session.node_id, 200, 0, b"now")]
+        assert not any(isinstance(event, AckReceived) for event in iter(writer.take, None))
 
 
 @on_each_loop

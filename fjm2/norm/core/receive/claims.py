@@ -41,6 +41,8 @@ _KEPT_PARTS_MAX = 64
 """Maximum number of messages and runs kept for one claim."""
 _PART_BYTES = 256
 """Memory charged for a kept message besides its content."""
+_NODE_BYTES = 40
+"""Memory charged for each node that a kept message names: an int, and its place in a tuple."""
 _DISPUTE_INTERVAL_S = 5.0
 """Shortest time between two reports about one sender: each forged datagram would be one."""
 _DISPUTES_MAX = 1024
@@ -82,15 +84,16 @@ class Claim:
     parts: list[Part] = field(default_factory=list)
 
     def keep(self, part: Part) -> None:
-        """Count a message or run, and keep it if there is room."""
+        """Count a message or run, and keep it if it is the first, or there is room."""
         if isinstance(part, DataRun):
             self.datagrams += part.count
             size = part.headers.nbytes + part.payloads.size + part.tail.size
         else:
             self.datagrams += 1
-            size = len(getattr(part, "content", b""))
+            size = len(getattr(part, "content", b"")) + _NODE_BYTES * len(getattr(part, "acking_nodes", ()))
         size += _PART_BYTES
-        if self.kept_bytes + size <= _KEPT_BYTES_MAX and len(self.parts) < _KEPT_PARTS_MAX:
+        has_room = self.kept_bytes + size <= _KEPT_BYTES_MAX and len(self.parts) < _KEPT_PARTS_MAX
+        if has_room or not self.parts:
             self.kept_bytes += size
             self.parts.append(_copy(part))
 

@@ -77,6 +77,12 @@ class FeedbackSender:
             self._context.stats.acks_sent += 1
             self._send(Ack(**self._fields(now), ack_type=ack_type, content=content), now, is_private)
 
+    def application_ack(self, ack_type: int, ack_id: int, content: bytes, now: float) -> None:
+        """Send an acknowledgement of the application to the sender alone."""
+        self._context.stats.acks_sent += 1
+        ack = Ack(**self._fields(now), ack_type=ack_type, ack_id=ack_id, content=content)
+        self._send(ack, now, is_private=True)
+
     def _fields(self, now: float) -> FeedbackFields:
         status = Status(flags=StatusFlag.FULL if self._context.is_full else 0, progress=self._remote.progress)
         response_s, response_us = self._remote.grtt_response(now)

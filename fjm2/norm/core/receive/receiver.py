@@ -88,8 +88,9 @@ class Receiver:
             self._inventory.resume_at.update(departed.resume_at)
         self._window = self._inventory.window
         self._cc = CcResponder(context.node_id, self.remote, context.random, context.group_is_multicast)
-        self._feedback = FeedbackSender(context, self.remote, self._cc)
-        self._confirmations = Confirmations(context, self.remote, self.timers, self._inventory, self._feedback)
+        self.feedback = FeedbackSender(context, self.remote, self._cc)
+        """Output of NACKs and ACKs to the sender."""
+        self._confirmations = Confirmations(context, self.remote, self.timers, self._inventory, self.feedback)
         self._nack_scheduler = NackScheduler(
             self._window,
             self.remote,
@@ -97,7 +98,7 @@ class Receiver:
             context.random,
             context.stats,
             context.group_is_multicast,
-            self._feedback.nack,
+            self.feedback.nack,
         )
         self._matcher: InOrderMatcher | None = None
         """Matcher of the train that most likely comes next; None if none is expected."""
@@ -424,7 +425,7 @@ class Receiver:
             self._confirmations.send_delayed(now)
         if timers.expire(Timer.FEEDBACK, now) and self._cc.due_at is not None:
             self._cc.answer(now)
-            self._feedback.ack(AckType.CC, b"", now)
+            self.feedback.ack(AckType.CC, b"", now)
         if timers.expire(Timer.ALIVE, now):
             self._confirmations.show_life(now)
         if is_paused:

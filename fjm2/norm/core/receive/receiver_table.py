@@ -4,13 +4,15 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from fjm2.norm.core.events import CommandReceived, Doubt, LossReason
+from fjm2.norm.core.events import AckRequested, CommandReceived, Doubt, LossReason
 from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.stats import Drop
 from fjm2.norm.core.timers import NEVER, Timer
 from fjm2.norm.core.train import Address, Train
 from fjm2.norm.core.wire import (
+    APPLICATION_ACK_MIN,
     VERSION,
+    AckRequest,
     Application,
     CongestionControl,
     DataRun,
@@ -210,10 +212,24 @@ class ReceiverTable:
                 receiver.overhear(message)
             case Application():
                 self._context.emit(CommandReceived(message.source_id, message.content))
+            case AckRequest(ack_type=ack_type, acking_nodes=nodes) if ack_type >= APPLICATION_ACK_MIN:
+                if not nodes or self._context.node_id in nodes:
+                    self._context.emit(AckRequested(message.source_id, ack_type, message.ack_id))
+                else:
+                    self._context.stats.drop(Drop.NOT_OURS)
             case EndOfTransmission():
                 receiver.receive_end(now)
             case _:
                 self._context.stats.drop(Drop.UNSUPPORTED)
+
+    def acknowledge(self, sender_id: int, ack_type: int, ack_id: int, content: bytes, now: float) -> bool:
+        """Send an acknowledgement of the application to a sender. Return False if it is not known, or this node is
+        silent."""
+        receiver = self._by_id.get(sender_id)
+        if receiver is None or self._context.is_silent:
+            return False
+        receiver.feedback.application_ack(ack_type, ack_id, content, now)
+        return True
 
     def overhear(self, message: FromReceiver) -> None:
         """Note feedback of another receiver to a remote sender."""

@@ -8,6 +8,7 @@ from fjm2.norm.core.ranges import OBJECT_ID
 from fjm2.norm.core.timers import Timer, wire_time
 from fjm2.norm.core.wire import (
     REPAIR_ADV_LIMIT,
+    AckRequest,
     Application,
     CongestionControl,
     EndOfTransmission,
@@ -72,6 +73,12 @@ class CommandQueue:
         self._repetitions.append((content, repetitions))
         if not self._timers.is_set(Timer.COMMAND):
             self._timers.set(Timer.COMMAND, now)
+
+    def add_ack_request(self, ack_type: int, ack_id: int, nodes: tuple[int, ...]) -> None:
+        """Queue a CMD(ACK_REQ), which asks nodes for an acknowledgement of the application."""
+        self.pending.append(
+            lambda common, _: AckRequest(**common, ack_type=ack_type, ack_id=ack_id, acking_nodes=nodes)
+        )
 
     def repeat_application(self, now: float) -> None:
         """Queue the next repetition of an application command. The commands take turns."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from fjm2.base.errors import ConfigError, NormError
+from fjm2.base.quantities import counted
 from fjm2.norm.core.config import SenderConfig
 from fjm2.norm.core.events import Event
 from fjm2.norm.core.stats import Drop, Stats
@@ -28,6 +29,9 @@ from .scheduler import TrainScheduler
 from .sources import Source
 from .timing import Timing
 from .trains import TrainMaker
+
+_NODE_ID_BYTES = 4
+"""Size in bytes of one entry in the list of nodes that a request names."""
 
 
 class Sender:
@@ -163,6 +167,13 @@ class Sender:
             raise ConfigError(f"a command of {len(content)} bytes: expected {self._config.segment_bytes} at most")
         self._commands.add_application(content, self._config.robust_factor if is_robust else 1, now)
 
+    def request_acks(self, ack_type: int, nodes: tuple[int, ...], ack_id: int) -> None:
+        """Ask nodes once for an acknowledgement of the application."""
+        if len(nodes) * _NODE_ID_BYTES > self._config.segment_bytes:
+            most = self._config.segment_bytes // _NODE_ID_BYTES
+            raise ConfigError(f"a request to {counted(len(nodes), 'node')}: expected {most} at most")
+        self._commands.add_ack_request(ack_type, ack_id, nodes)
+
     def close(self) -> None:
         """Tell receivers that this sender leaves, and forget all objects."""
         if self._flusher.last is not None or not self.scheduler.is_empty:
@@ -176,14 +187,16 @@ class Sender:
 
     # Messages of receivers.
 
-    def receive_feedback(self, message: FromReceiver, now: float, by_unicast: bool) -> None:
-        """Act on a NACK or an ACK that is meant for this node."""
+    def receive_feedback(self, message: FromReceiver, now: float, by_unicast: bool) -> bool:
+        """Act on a NACK or an ACK that is meant for this node. Return False if it is for an earlier incarnation."""
         if message.instance_id != self.instance_id:
             self._stats.drop(Drop.STALE_INSTANCE)
-        elif isinstance(message, Nack):
+            return False
+        if isinstance(message, Nack):
             self._receive_nack(message, now, by_unicast)
         elif isinstance(message, Ack):
             self._receive_ack(message, now)
+        return True
 
     def _receive_nack(self, nack: Nack, now: float, by_unicast: bool) -> None:
         self.cache.note_change()

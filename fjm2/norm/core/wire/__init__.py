@@ -1,6 +1,8 @@
 """NORM on the wire: messages, header extensions, FEC payload ids, and trains of DATA (RFC 5740, section 4)."""
 
 from .codes import (
+    APPLICATION_ACK_MAX,
+    APPLICATION_ACK_MIN,
     NODE_ANY,
     NODE_NONE,
     REPAIR_ADV_LIMIT,
@@ -40,6 +42,8 @@ from .messages import (
 from .positions import REQUEST_HEADER_BYTES, PayloadIdFormat, Position, RepairRequest, payload_id_format
 
 __all__ = [
+    "APPLICATION_ACK_MAX",
+    "APPLICATION_ACK_MIN",
     "NODE_ANY",
     "NODE_NONE",
     "REPAIR_ADV_LIMIT",

@@ -69,6 +69,11 @@ class AckType(IntEnum):
     FLUSH = 2
 
 
+APPLICATION_ACK_MIN = 16
+"""Lowest type of ACK that applications define (RFC 5740, 4.2.3). The highest is 255."""
+APPLICATION_ACK_MAX = 255
+
+
 class CcFlag(IntFlag):
     """Flags of a receiver in congestion control."""
 
