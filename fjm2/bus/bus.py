@@ -56,6 +56,7 @@ from .reports import (
     SubscriberEvicted,
 )
 from .router import Intake, Router
+from .signals.signals import Signals
 from .statistics import BusStatistics, BusStats
 from .waiting.outages import Outages
 
@@ -95,7 +96,7 @@ class Bus:
         self.stats = BusStats()
         self.reporter = Reporter(self.stats)
         """Reporter of losses and of other events that no call can return."""
-        self.lanes = Lanes(config, self._handle)
+        self.lanes = Lanes(config, self._handle, Signals(self.stats))
         self.presence = PresenceTable(stats=self.stats)
         self.losses = LossNotices(self.presence, self.reporter.report)
         told = self.losses.note_dropped
@@ -104,7 +105,8 @@ class Bus:
         self.router = Router(self.lanes.session.node_id, told, on_resume=self._resume, files=files, stats=self.stats)
         self.router.table.on_skip = self.losses.note_skip
         self.losses.router = self.router
-        self.membership = Membership(config, self.lanes, self.router, self.presence, self.reporter.report)
+        report = self.reporter.report
+        self.membership = Membership(config, self.lanes, self.router, self.presence, report)
         self.losses.on_lost = self.membership.discards.note_undelivered
         receivers = self.membership.receivers
         self._confirmation = LaneConfirmation(
@@ -260,7 +262,7 @@ class Bus:
     def _handle(self, lane: Lane, event: Event) -> None:
         match event:
             case CommandReceived(sender, content):
-                self.membership.handle_command(sender, content)
+                self.lanes.signals.handle_command(sender, content)
                 self.outages.note_heard(sender)
             case SenderAppeared(sender, _, address):
                 self.presence.names.note_host(sender, address[0])

@@ -7,12 +7,14 @@ uses the session of the bus, which also receives. The other lanes only send, and
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
 from fjm2.norm import OutgoingStream, Session, SessionStatistics
 from fjm2.norm.events import Event
 
 from .config import BusConfig
+from .signals.signals import Signals
 
 LANE_OF_PRIORITY: Final = (0, 0, 0, 0, 0, 1, 1, 2, 2, 2)
 """Lane of each priority. JMS separates normal from expedited messages between priorities 4 and 5."""
@@ -148,12 +150,16 @@ MOVES: Final = {
 class Lanes:
     """All lanes of a bus."""
 
-    def __init__(self, config: BusConfig, on_event: Callable[[Lane, Event], None]) -> None:
+    def __init__(self, config: BusConfig, on_event: Callable[[Lane, Event], None], signals: Signals) -> None:
         self.all: Final = [Lane(number, config, on_event) for number in range(LANE_COUNT)]
         self.first: Final = self.all[0]
         self.session: Final[Session] = self.first.session
         """Session of the first lane, which receives for the whole bus."""
         self.of_priority: Final = tuple(self.all[number] for number in LANE_OF_PRIORITY)
+        self.signals: Final = signals
+        """Handlers of what travels beside the streams: commands, and acknowledgements that are no confirmations."""
+        for lane in self.all:
+            lane.session.take_ack = partial(signals.take_ack, lane.number)
         self._state = LanesState.OPEN
 
     @property

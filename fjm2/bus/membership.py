@@ -14,12 +14,12 @@ from fjm2.norm import Sync
 from .awaited_receivers import AwaitedReceivers
 from .config import BusConfig
 from .discards.discards import Discards
-from .discards.notice import KIND as DISCARD_NOTICE
 from .lane import Lanes
 from .losses.names import listed
 from .presence import Announcement, Announcer, Flag, PresenceTable, decode
 from .reports import BusReport, ClientIdDuplicated
 from .router import Router
+from .signals.signals import ANNOUNCEMENT, NOTICE
 from .transactions import SILENT_S
 
 _LISTEN_S: Final = 0.25
@@ -76,6 +76,8 @@ class Membership:
         self._announcement_bytes_max = config.sender.segment_bytes
         self._refresh = FrameWriter(0).write(Message(), _REFRESH_TOPIC, 0, 0, 0)
         self.announcer = Announcer(self._announce, presence.__len__, Random())
+        lanes.signals.hear_commands(ANNOUNCEMENT, self._hear_announcement)
+        lanes.signals.hear_commands(NOTICE, self._hear_notice)
 
     @property
     def connections(self) -> int:
@@ -174,12 +176,13 @@ class Membership:
         """Begin the lifetime of all peers anew, because they could not be heard for a while."""
         self.presence.renew(self._loop.time())
 
-    def handle_command(self, node_id: int, content: bytes) -> None:
-        """Handle a command that a node sent: the announcement of one of its connections, or a notice of losses."""
-        if content[:1] == bytes((DISCARD_NOTICE,)):
-            if not self.discards.hear(node_id, content):
-                self.presence.stats.announcements_refused += 1
-            return
+    def _hear_notice(self, node_id: int, content: bytes) -> None:
+        """Handle a notice of losses that a node sent."""
+        if not self.discards.hear(node_id, content):
+            self.presence.stats.announcements_refused += 1
+
+    def _hear_announcement(self, node_id: int, content: bytes) -> None:
+        """Handle the announcement of a connection of a node."""
         announcement = decode(content)
         if announcement is None:
             self.presence.stats.announcements_refused += 1
@@ -221,7 +224,9 @@ class Membership:
             valid_s = self.announcer.valid_s
             listed = frozenset(topic for topic in topics if not is_pattern_hash(topic))
             wish = flags if len(listed) == len(topics) else flags | Flag.WANTS_ALL
-            announcement = Announcement(connection_id, lanes, client_id, listed, wish, valid_s)
+            announcement = Announcement(
+                connection_id, lanes, client_id, listed, wish, valid_s, table_version=self.announcer.table_version
+            )
             self._lanes.session.send_command(announcement.encode(self._announcement_bytes_max))
 
     def say_goodbye(self) -> None:

@@ -9,6 +9,7 @@ An announcement, big-endian:
     u8 bytes of the client id · u16 number of topics
     u32 for each lane: the node id that sends it, 0 if it has no stream
     client id, UTF-8 · u32 for each topic: the hash of a destination that is subscribed to
+    u64 version of the table of durable subscriptions that the connection knows; left out if it knows none
 
 Flags: 1 goodbye; 2 subscribed to more than is listed; 4 asks others to announce themselves and refresh idle streams.
 """
@@ -27,6 +28,7 @@ from .statistics import BusStats
 
 VERSION: Final = 1
 _HEAD = struct.Struct("!BBHQBBH")
+_TABLE_VERSION = struct.Struct("!Q")
 CLIENT_ID_BYTES_MAX: Final = 255
 """Longest client id that is announced: its length has one byte."""
 LANES_MAX: Final = 8
@@ -78,10 +80,13 @@ class Announcement:
     """Hashes of the destinations that the connection subscribes to."""
     flags: int = 0
     valid_s: int = round(INTERVAL_S * _LIFETIME_INTERVALS)
+    table_version: int = 0
+    """Version of the table of durable subscriptions that the connection knows; 0 if it knows none."""
 
     def encode(self, bytes_max: int) -> bytes:
         """Return the announcement as it is sent, with as many topics as fit into `bytes_max`."""
-        room = bytes_max - _HEAD.size - 4 * len(self.lanes)
+        version = _TABLE_VERSION.pack(self.table_version) if self.table_version else b""
+        room = bytes_max - _HEAD.size - 4 * len(self.lanes) - len(version)
         client_id = (self.client_id or "").encode(errors="replace")
         if len(client_id) > min(CLIENT_ID_BYTES_MAX, room):
             client_id = b""
@@ -93,17 +98,23 @@ class Announcement:
             VERSION, flags, self.valid_s, self.connection_id, len(self.lanes), len(client_id), len(topics)
         )
         count = len(self.lanes)
-        return head + struct.pack(f"!{count}I", *self.lanes) + client_id + struct.pack(f"!{len(topics)}I", *topics)
+        hashes = struct.pack(f"!{len(topics)}I", *topics)
+        return head + struct.pack(f"!{count}I", *self.lanes) + client_id + hashes + version
 
 
 def decode(content: bytes) -> Announcement | None:
-    """Return the announcement that `content` encodes, or None if it is malformed or of another version."""
+    """Return the announcement that `content` encodes, or None if it is malformed or of another version.
+
+    Later versions may append to it.
+    """
     if len(content) < _HEAD.size:
         return None
     version, flags, valid_s, connection_id, lanes, client_bytes, topics = _HEAD.unpack_from(content)
     at = _HEAD.size + 4 * lanes
-    if version != VERSION or lanes > LANES_MAX or len(content) != at + client_bytes + 4 * topics:
+    if version != VERSION or lanes > LANES_MAX or len(content) < at + client_bytes + 4 * topics:
         return None
+    end = at + client_bytes + 4 * topics
+    has_table = len(content) - end >= _TABLE_VERSION.size
     try:
         client_id = content[at : at + client_bytes].decode() or None
     except UnicodeDecodeError:
@@ -115,13 +126,24 @@ def decode(content: bytes) -> Announcement | None:
         frozenset(struct.unpack_from(f"!{topics}I", content, at + client_bytes)),
         flags,
         min(max(valid_s, 1), _VALID_MAX_S),
+        _TABLE_VERSION.unpack_from(content, end)[0] if has_table else 0,
     )
 
 
 class Peer:
     """A connection of another process, as last announced."""
 
-    __slots__ = ("client_id", "connection_id", "expires_at", "lanes", "node_id", "topics", "valid_s", "wants_all")
+    __slots__ = (
+        "client_id",
+        "connection_id",
+        "expires_at",
+        "lanes",
+        "node_id",
+        "table_version",
+        "topics",
+        "valid_s",
+        "wants_all",
+    )
 
     def __init__(self, node_id: int, announcement: Announcement) -> None:
         self.node_id = node_id
@@ -131,6 +153,8 @@ class Peer:
         self.lanes: tuple[int, ...] = ()
         self.topics: array[int] = array("L")
         self.wants_all = False
+        self.table_version = 0
+        """Version of the table of durable subscriptions that it knows; 0 if it knows none."""
         self.valid_s = 0
         self.expires_at = 0.0
 
@@ -205,6 +229,7 @@ class PresenceTable:
         peer.client_id, peer.lanes = announcement.client_id, announcement.lanes
         peer.topics, peer.wants_all = topics, wants_all
         peer.valid_s = announcement.valid_s
+        peer.table_version = announcement.table_version
         peer.expires_at = now + announcement.valid_s
         self._expired.pop(peer.node_id, None)
         self.names.note_client(peer.node_id, peer.connection_id, peer.client_id, peer.lanes)
@@ -271,6 +296,10 @@ class PresenceTable:
         """Ids of the nodes that send lanes of known connections."""
         return frozenset(node for peer in self._peers.values() for node in peer.lanes if node)
 
+    def publishers_before(self, table_version: int) -> list[Peer]:
+        """Return the peers that send something, and do not know this version of the table of durable subscriptions."""
+        return [peer for peer in self._peers.values() if peer.table_version < table_version and any(peer.lanes)]
+
     def has_client(self, client_id: str) -> int | None:
         """Return the node id of a peer with this client id, or None if there is no such peer."""
         return next((peer.node_id for peer in self._peers.values() if peer.client_id == client_id), None)
@@ -303,6 +332,19 @@ class Announcer:
         self._repeats: list[float] = []
         self._handle: Handle | None = None
         self._due_at = 0.0
+        self._table_version = 0
+
+    @property
+    def table_version(self) -> int:
+        """Newest version of the table of durable subscriptions that this process knows; 0 if it knows none. A change is
+        announced soon."""
+        return self._table_version
+
+    @table_version.setter
+    def table_version(self, version: int) -> None:
+        if version != self._table_version:
+            self._table_version = version
+            self.change()
 
     @property
     def interval_s(self) -> float:

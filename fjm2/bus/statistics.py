@@ -82,6 +82,13 @@ BUS_INSTRUMENTS: Final = (
         metric="fjm2_refused_announcements_total",
     ),
     counter(
+        "signals_unknown",
+        "signals",
+        "Commands, acknowledgements and requests for them that were ignored, because this process does not know their "
+        "kind.",
+        metric="fjm2_unknown_signals_total",
+    ),
+    counter(
         "reports_suppressed",
         "reports",
         "Problems not reported to exception listeners, because there were too many in a second.",
@@ -155,6 +162,9 @@ class BusStats:
     """Times that a sender's stream had to start over, because its incomplete messages took too much memory."""
     announcements_refused: int = 0
     """Announcements of other connections refused, because they are invalid or there is no room for them."""
+    signals_unknown: int = 0
+    """Commands, acknowledgements and requests for them that were ignored, because this process does not know their
+    kind."""
     reports_suppressed: int = 0
     """Problems not reported to exception listeners, because there were too many in a second."""
     # Fields of BusStats: end
@@ -203,6 +213,9 @@ class BusStatistics:
     """Times that a sender's stream had to start over, because its incomplete messages took too much memory."""
     announcements_refused: int
     """Announcements of other connections refused, because they are invalid or there is no room for them."""
+    signals_unknown: int
+    """Commands, acknowledgements and requests for them that were ignored, because this process does not know their
+    kind."""
     reports_suppressed: int
     """Problems not reported to exception listeners, because there were too many in a second."""
     subscribers_down: int

@@ -2,19 +2,18 @@
 
 Big-endian:
 
-    u8 kind, 2 · u8 flags · u16 number of the notice · u32 node id of the publisher's lane
+    u8 kind, 7 · u8 flags · u16 number of the notice · u32 node id of the publisher's lane
     u32 messages lost, 0 if unknown · u64 bytes lost, 0 if unknown
 
-Flags: 1 some of the messages were never given to a consumer, so that they must not count as confirmed. The first byte
-tells a notice from an announcement, whose version is 1.
+Flags: 1 some of the messages were never given to a consumer, so that they must not count as confirmed.
 """
 
 import struct
 from dataclasses import dataclass
 from typing import Final
 
-KIND: Final = 2
-"""First byte of a notice."""
+from ..signals.signals import NOTICE
+
 _UNDELIVERED: Final = 1
 _NOTICE = struct.Struct("!BBHIIQ")
 _MESSAGES_MAX = (1 << 32) - 1
@@ -40,13 +39,13 @@ class Notice:
         """Return its form on the wire."""
         messages, size = min(self.lost_messages, _MESSAGES_MAX), min(self.lost_bytes, _BYTES_MAX)
         return _NOTICE.pack(
-            KIND, _UNDELIVERED * self.is_undelivered, self.number & 0xFFFF, self.sender_id, messages, size
+            NOTICE, _UNDELIVERED * self.is_undelivered, self.number & 0xFFFF, self.sender_id, messages, size
         )
 
 
 def decode(content: bytes) -> Notice | None:
     """Return a notice, or None if `content` is malformed or something else. Later versions may append to it."""
-    if len(content) < _NOTICE.size or content[0] != KIND:
+    if len(content) < _NOTICE.size or content[0] != NOTICE:
         return None
     _, flags, number, sender_id, messages, size = _NOTICE.unpack_from(content)
     return Notice(number, sender_id, messages, size, bool(flags & _UNDELIVERED))

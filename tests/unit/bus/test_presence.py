@@ -19,6 +19,7 @@ U32 = st.integers(0, 0xFFFFFFFF)
     topics=st.frozensets(U32, max_size=50),
     flags=st.integers(0, 7),
     valid_s=st.integers(1, 600),
+    table_version=st.integers(0, (1 << 64) - 1),
 )
 def test_announcements_survive_a_round_trip(
     connection: int,
@@ -27,9 +28,16 @@ def test_announcements_survive_a_round_trip(
     topics: frozenset[int],
     flags: int,
     valid_s: int,
+    table_version: int,
 ) -> None:
-    announcement = Announcement(connection, lanes, client_id, topics, flags, valid_s)
-    assert decode(announcement.encode(1400)) == announcement
+    announcement = Announcement(connection, lanes, client_id, topics, flags, valid_s, table_version)
+    content = announcement.encode(1400)
+    assert decode(content) == announcement
+    if table_version:
+        assert decode(content + b"of a later version") == announcement
+    assert len(content) == 16 + 4 * (len(lanes) + len(topics)) + len((client_id or "").encode()) + 8 * bool(
+        table_version
+    )
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda data: b"\x01" + data))
@@ -50,13 +58,23 @@ def test_another_version_is_refused() -> None:
     assert decode(b"\x02" + content[1:]) is None
 
 
+def test_a_table_version_that_is_cut_short_is_unknown() -> None:
+    content = Announcement(1, (2,), topics=frozenset((4,)), table_version=1 << 40).encode(1400)
+    for cut in range(1, 8):
+        heard = decode(content[:-cut])
+        assert heard is not None
+        assert (heard.table_version, heard.topics) == (0, {4})
+
+
 @pytest.mark.parametrize("bytes_max", [64, 300, 1400])
-def test_topics_that_do_not_fit_become_all_topics(bytes_max: int) -> None:
-    announcement = Announcement(1, (2, 3, 4), "c" * 100, frozenset(range(1000)))
+@pytest.mark.parametrize("table_version", [0, 9])
+def test_topics_that_do_not_fit_become_all_topics(bytes_max: int, table_version: int) -> None:
+    announcement = Announcement(1, (2, 3, 4), "c" * 100, frozenset(range(1000)), table_version=table_version)
     content = announcement.encode(bytes_max)
     assert len(content) <= bytes_max
     heard = decode(content)
     assert heard is not None
+    assert heard.table_version == table_version
     assert heard.flags & Flag.WANTS_ALL
     table = PresenceTable()
     table.update(9, heard, 0.0)
@@ -71,6 +89,22 @@ def test_a_long_client_id_is_left_out() -> None:
 
 
 # The table.
+
+
+def test_publishers_that_do_not_know_a_table_are_found() -> None:
+    table = PresenceTable()
+    table.update(1, Announcement(1, (11, 0), table_version=4), 0.0)
+    table.update(2, Announcement(2, (0, 22), table_version=5), 0.0)
+    table.update(3, Announcement(3, (33,)), 0.0)
+    table.update(4, Announcement(4, (0, 0, 0)), 0.0)
+    assert [peer.node_id for peer in table.publishers_before(5)] == [1, 3]
+    assert [peer.node_id for peer in table.publishers_before(6)] == [1, 2, 3]
+    table.update(1, Announcement(1, (11, 0), table_version=5), 1.0)
+    table.update(3, Announcement(3, flags=Flag.GOODBYE), 1.0)
+    assert table.publishers_before(5) == []
+    assert [peer.node_id for peer in table.publishers_before(6)] == [1, 2]
+    table.expire(1e6)
+    assert table.publishers_before(6) == []
 
 
 def test_the_table_knows_the_receivers_of_a_topic() -> None:

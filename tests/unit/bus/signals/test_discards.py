@@ -18,7 +18,7 @@ LANE, SUBSCRIBER, STRANGER = 11, 22, 33
 
 def test_a_notice_is_read_as_it_was_written() -> None:
     notice = Notice(7, LANE, 3, 1 << 40)
-    assert notice.encode().hex() == "020000070000000b000000030000010000000000"
+    assert notice.encode().hex() == "070000070000000b000000030000010000000000"
     assert decode(notice.encode()) == notice
     assert decode(notice.encode() + b"of a later version") == notice
     assert decode(Notice(7, LANE, 1 << 40, 1 << 80).encode()) == Notice(7, LANE, (1 << 32) - 1, (1 << 64) - 1)
