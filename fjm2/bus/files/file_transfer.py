@@ -12,7 +12,7 @@ from fjm2.bus.completions import Receipt
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import JMSError, ResourceAllocationError
 from fjm2.messages.files.file_message import FileBody, FileProgress
-from fjm2.messages.files.parts import data_head, encode_cancel
+from fjm2.messages.files.parts import cancel_parts, data_parts
 from fjm2.messages.frame import Parts
 from fjm2.messages.header import FLAGS, HEADER, HEADER_BYTES, IN_PARTS, PERSISTENT, message_id_of
 
@@ -96,15 +96,15 @@ class FileTransfer:
             self._check_open()
             for start in range(0, max(len(data), 1), _PART_BYTES):
                 piece = data[start : start + _PART_BYTES]
-                head = data_head(self._head, self._done, len(piece))
+                parts = data_parts(self._head, self._done, piece)
                 self._done += len(piece)
                 if self._done == size:
-                    waiting = self._publish(self._destination, self._priority, (head, piece), flags, receipt)
+                    waiting = self._publish(self._destination, self._priority, parts, flags, receipt)
                     if flags & PERSISTENT:
                         self._publication.doubt_since(self._discards)
                         self._publication.fail_for_dead(self._receivers)
                 else:
-                    waiting = self._publish(self._destination, self._priority, (head, piece), flags & ~PERSISTENT)
+                    waiting = self._publish(self._destination, self._priority, parts, flags & ~PERSISTENT)
                 await self._wait(waiting)
                 self._check_open()
             self._tell()
@@ -124,7 +124,7 @@ class FileTransfer:
     def _cancel(self, reason: str) -> None:
         """Tell subscribers that no more will come, if that is still possible."""
         with contextlib.suppress(JMSError):
-            parts = encode_cancel(self._head, reason), b""
+            parts = cancel_parts(self._head, reason)
             waiting = self._publish(self._destination, self._priority, parts)
             if isinstance(waiting, Coroutine):
                 waiting.close()

@@ -59,15 +59,15 @@ def decode_begin(body: bytes) -> tuple[str, int]:
     return safe_name(decode_text(body, part)), part.number
 
 
-def data_head(first: bytes, place: int, size: int) -> bytes:
-    """Return what goes before `size` bytes of data in their frame. `first` is the head of the first frame."""
-    return _head(first, _PART.size + size) + _PART.pack(DATA, place)
+def data_parts(first: bytes, place: int, data: bytes) -> tuple[bytes, bytes]:
+    """Return head and body of a frame of data. `first` is the head of the first frame."""
+    return _head(first, _PART.size + len(data)), _PART.pack(DATA, place) + data
 
 
-def encode_cancel(first: bytes, reason: str) -> bytes:
-    """Return the frame that ends a transfer before its end."""
+def cancel_parts(first: bytes, reason: str) -> tuple[bytes, bytes]:
+    """Return head and body of the frame that ends a transfer before its end."""
     text = reason.encode("utf-8", "replace")[:_REASON_BYTES_MAX]
-    return _head(first, _PART.size + len(text)) + _PART.pack(CANCEL, 0) + text
+    return _head(first, _PART.size + len(text)), _PART.pack(CANCEL, 0) + text
 
 
 def _head(first: bytes, body_bytes: int) -> bytes:

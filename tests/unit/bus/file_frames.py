@@ -11,7 +11,7 @@ from fjm2.bus.files.incoming_files import IncomingFiles
 from fjm2.bus.reports import BusReport, FileDropped
 from fjm2.bus.router import Router
 from fjm2.jms import FileMessage, Topic
-from fjm2.messages.files.parts import data_head, encode_begin, encode_cancel
+from fjm2.messages.files.parts import cancel_parts, data_parts, encode_begin
 from fjm2.messages.frame import FrameWriter, Parts
 from fjm2.messages.header import IN_PARTS
 from fjm2.messages.message import open_message
@@ -77,13 +77,13 @@ class Sent:
 
     def part(self, start: int, end: int, place: int | None = None) -> bytes:
         piece = self._content[start:end]
-        return data_head(self.head, start if place is None else place, len(piece)) + piece
+        return b"".join(data_parts(self.head, start if place is None else place, piece))
 
     def parts(self, step: int = 1000) -> list[bytes]:
         return [self.part(start, start + step) for start in range(0, max(len(self._content), 1), step)]
 
     def cancel(self, reason: str = "no more") -> bytes:
-        return encode_cancel(self.head, reason)
+        return b"".join(cancel_parts(self.head, reason))
 
 
 class Named(FileMessage):

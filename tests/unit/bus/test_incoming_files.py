@@ -18,7 +18,7 @@ from fjm2.bus.files.file_folder import FileFolder
 from fjm2.bus.files.incoming_files import FILES_MAX
 from fjm2.bus.losses.kinds import Loss
 from fjm2.jms import FileMessage, FileProgress, MessageFormatError, Topic
-from fjm2.messages.files.parts import data_head, encode_begin, safe_name
+from fjm2.messages.files.parts import data_parts, encode_begin, safe_name
 from fjm2.messages.frame import FrameReader
 from fjm2.messages.header import (
     FILE,
@@ -266,7 +266,7 @@ def cancelled(bench: FileBench, sent: Sent) -> None:
 
 
 def too_long(bench: FileBench, sent: Sent) -> None:
-    bench.take([sent.begin, data_head(sent.head, 0, 20_000) + bytes(20_000)])
+    bench.take([sent.begin, b"".join(data_parts(sent.head, 0, bytes(20_000)))])
 
 
 def gone(bench: FileBench, sent: Sent) -> None:
@@ -393,7 +393,7 @@ def test_another_sender_cannot_write_into_a_file(tmp_path: Path) -> None:
     bench = FileBench(tmp_path, subscriber)
     sent = Sent()
     bench.take([sent.begin])
-    bench.take([data_head(sent.head, 0, 5) + b"xxxxx", sent.cancel()], sender=OTHER)
+    bench.take([b"".join(data_parts(sent.head, 0, b"xxxxx")), sent.cancel()], sender=OTHER)
     bench.take(sent.parts())
     path = file_of(subscriber).path
     assert path is not None
