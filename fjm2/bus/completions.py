@@ -35,8 +35,9 @@ class Receipt:
     def add_stored(self, stored: "asyncio.Future[None]") -> None:
         """Add a future that the `Gate` returned."""
         if self.stored is None:
-            self.stored = []
-        self.stored.append(stored)
+            self.stored = [stored]
+        elif self.stored[-1] is not stored:  # messages that follow each other often share one
+            self.stored.append(stored)
 
 
 _UNCONFIRMED: Final = Receipt()

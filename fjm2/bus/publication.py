@@ -41,7 +41,7 @@ from fjm2.messages.object_codec import ObjectCodec
 from .completions import CompletionListener, Completions, Outcome, Receipt, wait_until_stored
 from .confirmation import Confirmation
 from .errors import UnconfirmedError
-from .files.file_transfer import FileTransfer
+from .files.file_transfer import FileTransfer, run_and_tell
 
 if TYPE_CHECKING:
     from fjm2.messages.batches.property_columns import PropertyColumns
@@ -211,10 +211,19 @@ class Publication:
         """Return the greatest number of messages that should be published at once."""
         return ARRAY_MESSAGES_MAX if self._targets_of(destination) is None else _LOCAL_MESSAGES_MAX
 
+    def holds(self, destination: Destination, flags: int) -> bool:  # noqa: ARG002 - those of gates use both
+        """Return True if a message with these flags counts as sent only when a gate says so. Any thread may ask."""
+        return False
+
     def publish_many(
-        self, destination: Destination, priority: int, frames: FrameArray, flags: int
+        self,
+        destination: Destination,
+        priority: int,
+        frames: FrameArray,
+        flags: int,
+        receipt: Receipt | None = None,  # noqa: ARG002 - of gates
     ) -> Awaitable[None] | None:
-        """Do the same as `publish` for many messages, without receipts."""
+        """Do the same as `publish` for many messages. A receipt only gets the futures of a gate."""
         if flags & PERSISTENT:
             confirmation = self._confirmation
             confirmation.accepted += len(frames)
@@ -273,22 +282,6 @@ class Publication:
         if not self._confirmation.is_running:
             self._confirmation.start()
         return self._confirmation.outcome()
-
-
-async def _run(transfer: FileTransfer, flags: int, receipt: Receipt, sent: "asyncio.Future[JMSError | None]") -> None:
-    """Send a file whose outcome is awaited elsewhere, too."""
-    error: JMSError | None = None
-    try:
-        await transfer.run(flags, receipt)
-    except JMSError as failure:
-        error = failure
-        raise
-    except BaseException as failure:
-        error = JMSError(f"the file was not sent as a whole: {failure!r}")
-        raise
-    finally:
-        if not sent.done():
-            sent.set_result(error)
 
 
 def _too_large_transaction(messages: int, size: int, refused: str) -> JMSError:
@@ -429,24 +422,35 @@ class Outbox:
             self._reserve_many(arrays)
         return settings.destination, settings.priority, arrays, settings.flags
 
-    def put_many(self, post: BatchPost) -> Awaitable[None] | None:
-        """Publish a batch, or keep it for the commit. If an awaitable is returned, await it before sending more."""
+    def put_many(self, post: BatchPost, receipt: Receipt | None = None) -> Awaitable[None] | None:
+        """Publish a batch, or keep it for the commit. If an awaitable is returned, await it before sending more.
+
+        With a receipt, the caller waits itself until a gate says that the messages are stored.
+        """
         self._check_open()
         destination, priority, arrays, flags = post
         if self._pending is not None:
             self._pending += [(destination, priority, parts, flags) for frames in arrays for parts in frames.parts()]
             return None
         if len(arrays) != 1:
-            return self._publish_arrays(post)
-        return self._publication.publish_many(destination, priority, arrays[0], flags)
+            return self._publish_arrays(post, receipt)
+        return self._publication.publish_many(destination, priority, arrays[0], flags, receipt)
 
-    async def _publish_arrays(self, post: BatchPost) -> None:
+    async def _publish_arrays(self, post: BatchPost, receipt: Receipt | None) -> None:
         destination, priority, arrays, flags = post
+        own = Receipt() if receipt is None else receipt
         for frames in arrays:
             self._check_open()
-            waiting = self._publication.publish_many(destination, priority, frames, flags)
+            waiting = self._publication.publish_many(destination, priority, frames, flags, own)
             if waiting is not None:
                 await waiting
+        if receipt is None:
+            for stored in own.stored or ():
+                await wait_until_stored(stored)
+
+    def waits_until_stored(self, destination: Destination, flags: int) -> bool:
+        """Return True if a send of such a message ends only when a gate says so. Any thread may ask."""
+        return self._is_gated and self._pending is None and self._publication.holds(destination, flags)
 
     def send(
         self, message: Any, destination: Destination, flags: int, priority: int, time_to_live: int
@@ -509,7 +513,7 @@ class Outbox:
             receipt = Receipt()
             if type(post[2][1]) is FileBody:
                 receipt.sent = asyncio.get_running_loop().create_future()
-                waiting = _run(self._transfer(post), post[3], receipt, receipt.sent)
+                waiting = run_and_tell(self._transfer(post), post[3], receipt, receipt.sent)
             else:
                 waiting = self._publish(*post, receipt)
         self.completions.add((receipt, message, outcome, listener))

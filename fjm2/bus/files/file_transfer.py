@@ -130,6 +130,24 @@ class FileTransfer:
                 waiting.close()
 
 
+async def run_and_tell(
+    transfer: FileTransfer, flags: int, receipt: Receipt, sent: "asyncio.Future[JMSError | None]"
+) -> None:
+    """Send a file whose outcome is awaited elsewhere, too."""
+    error: JMSError | None = None
+    try:
+        await transfer.run(flags, receipt)
+    except JMSError as failure:
+        error = failure
+        raise
+    except BaseException as failure:
+        error = JMSError(f"the file was not sent as a whole: {failure!r}")
+        raise
+    finally:
+        if not sent.done():
+            sent.set_result(error)
+
+
 def _flagged(head: bytes) -> bytes:
     """Return the head of a first frame with the flag of frames that come in parts."""
     fields = list(HEADER.unpack_from(head))

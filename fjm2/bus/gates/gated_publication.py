@@ -1,10 +1,12 @@
-"""A gate in front of a connection. It sees every frame before the network does, and may hold back the moment at which
-the message counts as sent."""
+"""A gate in front of a connection. It sees every frame before the network does, may change it, and may hold back the
+moment at which the message counts as sent."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Protocol
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Protocol
 
+from fjm2.base.errors import NormError
 from fjm2.messages.batches.frame_array import FrameArray
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import JMSError
@@ -12,41 +14,128 @@ from fjm2.messages.frame import Parts
 
 from ..completions import Receipt, wait_until_stored
 from ..confirmation import Confirmation
-from ..publication import Publication, Publisher
+from ..lane import LANE_COUNT, LANE_OF_PRIORITY
+from ..publication import Publication, Publisher, Room
 
 
 class Gate(Protocol):
     """A hook that decides when messages of a connection count as sent.
 
-    It can do something with each message first, such as write it to a journal, or wait until others have stored it.
+    It can do something with each message first, such as number it, write it to a journal, or wait until others have
+    stored it.
     """
 
-    def admit(self, destination: Destination, parts: Parts) -> "asyncio.Future[None] | None":
+    on_room: Callable[[], None]
+    """Function to call when a frame that was not admitted may be. Set by the publication."""
+
+    @property
+    def bytes_max(self) -> int:
+        """Size of the largest array of frames that should be admitted at once, in bytes."""
+
+    def holds(self, destination: Destination, flags: int) -> bool:
+        """Return True if a message with these flags of its header counts as sent only when a future is done. Any thread
+        may ask."""
+
+    def admit(self, destination: Destination, parts: Parts) -> "tuple[Parts, asyncio.Future[None] | None] | None":
         """Take note of a frame just before the network gets it.
 
-        Called once for each frame, in the order of publication. The frame is final and may be kept, as nobody changes
-        it. Return None to let the message count as sent at once. Otherwise return a future, which messages may share:
-        `send`, the outcome of an asynchronous send, and `commit` wait for it, and pass on the JMSError that it may
-        raise. Raise JMSError to refuse the message: it is then not sent.
+        Called once for each frame, in the order of publication. Return the frame to be sent, and a future, which
+        messages may share: `send`, the outcome of an asynchronous send, and `commit` wait for it, and pass on the
+        JMSError that it may raise. Without a future, the message counts as sent at once. Return None if the frame has
+        to wait: it is offered again after `on_room`, before all that follows in its lane. Raise JMSError to refuse the
+        message: it is then not sent.
         """
+
+    def admit_many(
+        self, destination: Destination, frames: FrameArray
+    ) -> "tuple[FrameArray, asyncio.Future[None] | None] | None":
+        """Do the same as `admit` for the frames of a batch, all or none."""
+
+
+class _Held:
+    """A frame, or frames of a batch, that the gate has not admitted yet."""
+
+    __slots__ = ("destination", "flags", "frames", "priority", "receipt", "sent", "stored")
+
+    def __init__(
+        self, destination: Destination, priority: int, frames: Parts | FrameArray, flags: int, receipt: Receipt | None
+    ) -> None:
+        self.destination = destination
+        self.priority = priority
+        self.frames = frames
+        self.flags = flags
+        self.receipt = receipt
+        self.sent: asyncio.Future[JMSError | None] = asyncio.get_running_loop().create_future()
+        """Done when it is published, with the error that prevented that, or None."""
+        self.stored: asyncio.Future[None] | None = None
+
+
+class HeldRoom(Room):
+    """Awaitable that waits until a held frame is published. It raises the JMSError that prevents that."""
+
+    __slots__ = ("_sent",)
+
+    def __init__(self, sent: "asyncio.Future[JMSError | None]") -> None:
+        self._sent = sent
+
+    def __await__(self) -> Generator[Any, None, None]:
+        error = yield from asyncio.shield(self._sent).__await__()
+        if error is not None:
+            raise error
 
 
 class GatedPublication(Publication):
-    """Publishes the frames of one connection after a gate has seen them."""
+    """Publishes the frames of one connection after a gate has admitted them."""
 
     is_gated = True
 
     def __init__(self, publisher: Publisher, confirmation: Confirmation, gate: Gate) -> None:
         super().__init__(publisher, confirmation)
-        self._admit = gate.admit
+        self._gate = gate
+        self._held: tuple[deque[_Held], ...] = tuple(deque() for _ in range(LANE_COUNT))
+        """Frames of each lane that wait for the gate, oldest first."""
+        gate.on_room = self._release
+
+    def holds(self, destination: Destination, flags: int) -> bool:
+        return self._gate.holds(destination, flags)
 
     def publish(
         self, destination: Destination, priority: int, parts: Parts, flags: int = 0, receipt: Receipt | None = None
     ) -> Awaitable[None] | None:
         """Pass the frame to the gate, then publish it. Without a receipt, the returned awaitable also waits for the
+        gate's future.
+
+        Subscribers confirm a message that the gate has a future for in the background: its outcome is that of the
+        future.
+        """
+        held = self._held[LANE_OF_PRIORITY[priority]]
+        self._open_lane(destination, priority)
+        admitted = None if held else self._gate.admit(destination, parts)
+        if admitted is None:
+            return self._hold(_Held(destination, priority, parts, flags, receipt))
+        parts, stored = admitted
+        if stored is None:
+            return super().publish(destination, priority, parts, flags, receipt)
+        waiting = super().publish(destination, priority, parts, flags)
+        if receipt is None:
+            return _wait_for_both(waiting, stored)
+        receipt.add_stored(stored)
+        return waiting
+
+    def publish_many(
+        self, destination: Destination, priority: int, frames: FrameArray, flags: int, receipt: Receipt | None = None
+    ) -> Awaitable[None] | None:
+        """Pass the frames to the gate, then publish them. Without a receipt, the returned awaitable also waits for the
         gate's future."""
-        stored = self._admit(destination, parts)
-        waiting = super().publish(destination, priority, parts, flags, receipt)
+        if len(frames) > 1 and frames.size > self._gate.bytes_max:
+            return self._publish_each(destination, priority, frames, flags, receipt)
+        held = self._held[LANE_OF_PRIORITY[priority]]
+        self._open_lane(destination, priority)
+        admitted = None if held else self._gate.admit_many(destination, frames)
+        if admitted is None:
+            return self._hold(_Held(destination, priority, frames, flags, receipt))
+        frames, stored = admitted
+        waiting = super().publish_many(destination, priority, frames, flags)
         if stored is None:
             return waiting
         if receipt is None:
@@ -54,32 +143,79 @@ class GatedPublication(Publication):
         receipt.add_stored(stored)
         return waiting
 
-    def publish_many(
-        self, destination: Destination, priority: int, frames: FrameArray, flags: int
-    ) -> Awaitable[None] | None:
-        """Publish frames one by one, as the gate may refuse each of them. Then wait for the gate's futures."""
-        return self._publish_each(destination, priority, frames, flags)
-
-    async def _publish_each(self, destination: Destination, priority: int, frames: FrameArray, flags: int) -> None:
-        futures: dict[asyncio.Future[None], None] = {}
+    async def _publish_each(
+        self, destination: Destination, priority: int, frames: FrameArray, flags: int, receipt: Receipt | None
+    ) -> None:
+        """Publish a batch that is larger than the gate's room, frame by frame."""
+        own = Receipt() if receipt is None else receipt
         for parts in frames.parts():
-            stored = self._admit(destination, parts)
-            waiting = super().publish(destination, priority, parts, flags)
-            if stored is not None:
-                futures[stored] = None
+            waiting = self.publish(destination, priority, parts, flags, own)
             if waiting is not None:
                 await waiting
-        failure: JMSError | None = None
-        for stored in futures:
-            try:
+        if receipt is None:
+            for stored in own.stored or ():
                 await wait_until_stored(stored)
-            except JMSError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+
+    def _open_lane(self, destination: Destination, priority: int) -> None:
+        """Open the lane before the gate numbers a frame: a number that is not sent would leave a hole for ever."""
+        lane = self._lane_of_priority[priority]
+        if lane.stream is None:
+            try:
+                self._publisher.open_lane(lane, destination)
+            except NormError as error:
+                self._publisher.refuse(error)
+
+    def _hold(self, held: _Held) -> Awaitable[None]:
+        self._held[LANE_OF_PRIORITY[held.priority]].append(held)
+        if held.receipt is None:
+            return _wait_for_held(held)
+        held.receipt.sent = held.sent
+        return HeldRoom(held.sent)
+
+    def _release(self) -> None:
+        """Publish held frames as far as the gate admits them."""
+        for queue in self._held:
+            while queue and self._publish_held(queue[0]):
+                queue.popleft()
+
+    def _publish_held(self, held: _Held) -> bool:
+        """Publish a held frame. Return False if the gate has no room for it yet."""
+        destination, priority, frames, flags = held.destination, held.priority, held.frames, held.flags
+        error: JMSError | None = None
+        waiting: Awaitable[None] | None = None
+        try:
+            self._open_lane(destination, priority)
+            if isinstance(frames, FrameArray):
+                many = self._gate.admit_many(destination, frames)
+                if many is None:
+                    return False
+                held.stored = many[1]
+                waiting = super().publish_many(destination, priority, many[0], flags)
+            else:
+                one = self._gate.admit(destination, frames)
+                if one is None:
+                    return False
+                held.stored = one[1]
+                receipt = held.receipt if held.stored is None else None
+                waiting = super().publish(destination, priority, one[0], flags, receipt)
+        except JMSError as failure:
+            error = failure
+        if isinstance(waiting, Coroutine):
+            waiting.close()  # what the gate admits at a time fits into the lane's buffer
+        if held.receipt is not None and held.stored is not None:
+            held.receipt.add_stored(held.stored)
+        if not held.sent.done():
+            held.sent.set_result(error)
+        return True
 
 
 async def _wait_for_both(waiting: Awaitable[None] | None, stored: "asyncio.Future[None]") -> None:
     if waiting is not None:
         await waiting
     await wait_until_stored(stored)
+
+
+async def _wait_for_held(held: _Held) -> None:
+    await HeldRoom(held.sent)
+    if held.stored is not None:
+        await wait_until_stored(held.stored)

@@ -59,8 +59,8 @@ class MessageProducer(AnyProducer, Closable):
         """
         with self._threads.queue.lock:
             post = self._frame_many(bodies, dest, properties, delivery_mode, priority, time_to_live)
-            self._threads.send_many(post, None, None)
-        self._note_sent(self._threads.wait(None), messages_in(post))
+            sending = self._threads.send_many(post, None, None)
+        self._note_sent(self._threads.wait(sending), messages_in(post))
 
     def send_async(
         self,
@@ -137,6 +137,6 @@ class JMSProducer(AnyJMSProducer):
         """
         with self._threads.queue.lock:
             post, messages = self._frame_many(dest, bodies, properties, delivery_mode, priority, time_to_live)
-            self._threads.send_many(post, messages, self._async_listener)
-        self._note_sent(self._threads.wait(None), messages_in(post))
+            sending = self._threads.send_many(post, messages, self._async_listener)
+        self._note_sent(self._threads.wait(sending), messages_in(post))
         return self

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from fjm2.base.quantities import counted
-from fjm2.bus.completions import CompletionListener
+from fjm2.bus.completions import CompletionListener, Receipt
 from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.publication import BatchPost, Outbox, Post
 from fjm2.messages.errors import IllegalStateError, JMSError
@@ -55,12 +55,21 @@ class SendQueue:
         if self._task is None:
             self._task = LOOP.submit(self._forward())
 
-    def put_many(self, put: Put, post: BatchPost) -> None:
-        """Queue the frames of a batch like `put`, an array at a time."""
+    def put_batch(self, outbox: Outbox, post: BatchPost) -> "BatchSend | None":
+        """Queue the frames of a batch like `put`, an array at a time. Return a future if the send ends only when they
+        are stored."""
+        if not post[2] or not outbox.waits_until_stored(post[0], post[3]):
+            self._put_arrays(outbox.put_many, post, None)
+            return None
+        sending = BatchSend(outbox, len(post[2]))
+        self._put_arrays(sending.put, post, sending.drop)
+        return sending
+
+    def _put_arrays(self, put: Put, post: BatchPost, drop: Drop | None) -> None:
         if self._is_closed:
             raise IllegalStateError("the connection is closed: create another one")
         destination, priority, arrays, flags = post
-        self._posts += [(put, (destination, priority, [frames], flags), None) for frames in arrays]
+        self._posts += [(put, (destination, priority, [frames], flags), drop) for frames in arrays]
         self._size += sum(frames.size for frames in arrays)
         if self._task is None:
             self._task = LOOP.submit(self._forward())
@@ -164,6 +173,36 @@ class PendingSend(Future[None]):
 
     def _fail(self, error: Exception) -> None:
         if self.set_running_or_notify_cancel():
+            self.set_exception(error)
+
+
+class BatchSend(Future[None]):
+    """A send of a batch whose messages have to be stored. It is the future of the outcome, which a thread waits for."""
+
+    def __init__(self, outbox: Outbox, arrays: int) -> None:
+        super().__init__()
+        self._outbox = outbox
+        self._receipt = Receipt()
+        self._left = arrays
+        """Number of arrays that were not put into the outbox yet."""
+
+    def put(self, post: BatchPost) -> Awaitable[None] | None:
+        """Put one array into the outbox."""
+        self._left -= 1
+        if self.done():
+            return None
+        try:
+            waiting = self._outbox.put_many(post, self._receipt)
+        except Exception as error:
+            self.drop(error)
+            return None
+        if not self._left:
+            self._outbox.completions.add((self._receipt, None, self, None))
+        return waiting
+
+    def drop(self, error: Exception) -> None:
+        """Fail, because an array was not put into the outbox."""
+        if not self.done():
             self.set_exception(error)
 
 

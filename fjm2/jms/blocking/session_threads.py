@@ -50,20 +50,26 @@ class SessionThreads:
         """Queue a message. The caller holds the queue's lock, and passes what is returned to `wait` without it."""
         if listener is not None:
             self.send_async(post, message, listener)
+        elif type(post[2][1]) is bytes and self.core.outbox.waits_until_stored(post[0], post[3]):
+            return self.send_async(post, message, None)
         elif (sending := self.queue.put_any(self.core.outbox, post)) is not None:
             return sending.outcome
         return None
 
-    def send_many(self, post: BatchPost, messages: list[Message] | None, listener: CompletionListener | None) -> None:
+    def send_many(
+        self, post: BatchPost, messages: list[Message] | None, listener: CompletionListener | None
+    ) -> Future[None] | None:
         """Queue a batch; one by one, if the listener is to be told of each of the messages. The caller holds the
-        queue's lock, and calls `wait` without it."""
+        queue's lock, and passes what is returned to `wait` without it."""
         if messages is None:
-            self.queue.put_many(self.core.outbox.put_many, post)
+            return self.queue.put_batch(self.core.outbox, post)
         for one, message in zip(posts_of(post), messages or (), strict=False):
             self.send_async(one, message, listener)
+        return None
 
     def wait(self, sending: Future[None] | None) -> float | None:
-        """Wait for room, and for the end of a file. Return the seconds waited for room; None if there was room."""
+        """Wait for the end of a send that ends later, as of a file, and for room. Return the seconds waited for room;
+        None if there was room."""
         if sending is not None:
             sending.result()
         return self.queue.wait_for_room()

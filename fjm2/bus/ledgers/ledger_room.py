@@ -1,0 +1,44 @@
+"""Bytes that publishers may have on the way to keepers at a time."""
+
+from collections.abc import Callable
+from typing import Final
+
+from ..lane import LANE_COUNT
+
+_SHARE: Final = 2
+"""Share (1/2) of a stream's buffer that messages may take until they are stored. Bytes that left the buffer cannot be
+repaired, and what a keeper confirmed as received it may still lose before it is on its disk."""
+
+
+class LedgerRoom:
+    """Counts the bytes of each lane that keepers have not stored yet. All connections of a bus share it, as they share
+    the lanes."""
+
+    __slots__ = ("_on_freed", "bytes_max", "used")
+
+    def __init__(self, stream_bytes: int) -> None:
+        self.bytes_max: Final = stream_bytes // _SHARE
+        """Bytes that a lane may have unconfirmed. A longer message travels alone."""
+        self.used: Final = [0] * LANE_COUNT
+        """Bytes of each lane that are unconfirmed."""
+        self._on_freed: list[Callable[[], None]] = []
+
+    def has(self, lane: int, size: int) -> bool:
+        """Return True if `size` more bytes may be unconfirmed in a lane."""
+        return self.used[lane] + size <= self.bytes_max or not self.used[lane]
+
+    def add_waiter(self, on_freed: Callable[[], None]) -> None:
+        """Call `on_freed` whenever there may be room again."""
+        self._on_freed.append(on_freed)
+
+    def remove_waiter(self, on_freed: Callable[[], None]) -> None:
+        """Call `on_freed` no more."""
+        self._on_freed.remove(on_freed)
+
+    def note_freed(self) -> None:
+        """Tell those who wait. Each takes the first place in turn, so that none starves."""
+        waiters = self._on_freed
+        if waiters:
+            waiters.append(waiters.pop(0))
+        for on_freed in list(waiters):
+            on_freed()
