@@ -15,6 +15,7 @@ from fjm2.messages.frame import FRAME_BYTES_MAX, FrameReader, FrameWriter
 from fjm2.messages.header import HEADER, PERSISTENT, Kind
 from fjm2.messages.ledgers.ledger_number import LedgerNumber, is_intact, ledger_number_of, with_ledger_number
 from fjm2.messages.ledgers.number_columns import are_intact, ledger_sections_of, with_ledger_numbers
+from fjm2.messages.ledgers.run_columns import columns_of
 
 SIZES = (64, 1024)
 CHECKSUM = "CRC-32C" if IS_CRC32C_FAST else "zlib's CRC-32"
@@ -79,4 +80,6 @@ def _steps(size: int) -> dict[str, Callable[[], object]]:
         "check": lambda: [is_intact(buffer, header, start) for buffer, start, _, _, header in frames],
         "read the numbers of a run": lambda: ledger_sections_of(run),
         "read and check a run": check_run,
+        "a keeper's run": lambda: [one.pieces(one.has_number) for one in columns_of(frames)],
+        "a keeper's run, checked": lambda: [one.pieces(one.intact()) for one in columns_of(frames)],
     }

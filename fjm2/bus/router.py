@@ -68,7 +68,9 @@ class RunTap(Protocol):
     def take_run(self, sender_id: int, frames: list[Frame]) -> None:
         """Take the frames that end in one run of a lane, in order, each exactly once. Must not raise or wait.
 
-        `sender_id` is the node id of the lane. Frames are views of a larger buffer: slice what is to be kept.
+        They are of all destinations, with or without a subscriber here. `sender_id` is the node id of the lane. Frames
+        are views of a larger buffer that nobody changes: slice what is to be kept. `columns_of(frames)` in
+        `fjm2.messages.ledgers.run_columns` reads them all at once.
         """
 
 

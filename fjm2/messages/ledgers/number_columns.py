@@ -1,5 +1,6 @@
 """Numbers of many frames at once: added to the frames of a batch, and read from frames that are alike."""
 
+import struct
 from collections.abc import Sequence
 from itertools import repeat
 from typing import Final, cast
@@ -42,6 +43,7 @@ _SECTIONS_MAX: Final = 8
 _NAMED_BYTES: Final = LEDGER_SECTION_BYTES - CONTENT_BYTES
 """Bytes of tag and length of a section."""
 _LENGTH_BYTES: Final = np.arange(1, _NAMED_BYTES)
+_LENGTH: Final = struct.Struct("!I")
 _TAGS: Final = tuple(CHECKSUMS)
 
 
@@ -144,38 +146,58 @@ def _numbered_one_by_one(
 
 def ledger_sections_of(run: FrameRun) -> NDArray[np.void] | None:
     """Return the `SECTIONS` of frames that are alike, which may refer to the buffer of the run. Return None if some
-    frame has no number, or too many sections: read each of them then."""
-    data, header, sizes = run.buffer, run.header, run.sizes
+    frame has no number."""
+    header, sizes = run.header, run.sizes
     bodies = run.starts + body_place(header) if sizes is None else _body_places(run, sizes)
     section_bytes = np.broadcast_to(header[SECTION_BYTES] if sizes is None else sizes[:, 1], bodies.shape)
     if section_bytes.min() < LEDGER_SECTION_BYTES:
         return None
+    sections, has_number = sections_at(run.buffer, bodies, section_bytes)
+    return sections if has_number.all() else None
+
+
+def sections_at(
+    data: bytes, bodies: NDArray[np.int64], section_bytes: NDArray[np.int64]
+) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
+    """Return the last `SECTIONS` of frames, whose bodies begin at some indexes, and True for each that is a number.
+
+    The sections before it are walked over for all frames at once, as `ledger_number_of` does for one.
+    """
     places = bodies - LEDGER_SECTION_BYTES
     sections = _gathered(data, places)
     tags = sections["tag"]
-    if (sections["length"] != CONTENT_BYTES).any() or not ((tags == _TAGS[0]) | (tags == _TAGS[1])).all():
-        return None
+    has_number = (sections["length"] == CONTENT_BYTES) & ((tags == _TAGS[0]) | (tags == _TAGS[1]))
     at = bodies - section_bytes
     view = np.frombuffer(data, np.uint8)
     for _ in range(_SECTIONS_MAX):
-        before = np.flatnonzero(at < places)
+        before = np.flatnonzero(has_number & (at < places))
         if not len(before):
             break
         lengths = view[at[before, None] + _LENGTH_BYTES].view(">u4")[:, 0]
         at[before] += lengths.astype(np.int64) + _NAMED_BYTES
-    return sections if (at == places).all() else None
+    for index in np.flatnonzero(has_number & (at < places)).tolist():  # more sections than FJM2 writes
+        place, last = int(at[index]), int(places[index])
+        while place < last:
+            place += _NAMED_BYTES + _LENGTH.unpack_from(data, place + 1)[0]
+        at[index] = place
+    has_number &= at == places
+    return sections, has_number
 
 
 def are_intact(run: FrameRun, sections: NDArray[np.void]) -> NDArray[np.bool_]:
     """Return True for each frame whose checksum is right."""
-    view, tags = memoryview(run.buffer), sections["tag"]
-    heads, bodies = [], []
-    for start, body, end in run.places():
-        heads.append(view[start : body - CHECKSUM.size])
-        bodies.append(view[body:end])
+    return intact_at(run.buffer, list(run.places()), sections)
+
+
+def intact_at(data: bytes, places: Sequence[tuple[int, int, int]], sections: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return True for each frame whose checksum is right. `places` has the indexes at which each begins, its body
+    begins, and it ends. All must have a number."""
+    view, tags = memoryview(data), sections["tag"]
+    heads = [view[start : body - CHECKSUM.size] for start, body, _ in places]
+    bodies = [view[body:end] for _, body, end in places]
     found = np.empty(len(heads), np.uint32)
-    if (tags == tags[0]).all():
-        checksum = CHECKSUMS[int(tags[0])]
+    if (tags == tags[:1]).all():
+        checksum = CHECKSUMS[int(tags[0])] if len(tags) else WRITTEN_CHECKSUM
         found[:] = np.fromiter(map(checksum, bodies, map(checksum, heads, repeat(0))), np.uint32, len(heads))
     else:
         checksums = [CHECKSUMS[int(tag)] for tag in tags]

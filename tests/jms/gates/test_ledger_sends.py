@@ -194,6 +194,26 @@ async def test_messages_beyond_the_room_wait_and_keep_their_order(port: int) -> 
         assert lab.heard == [f"{number:0500}" for number in range(100)]
 
 
+async def test_batches_beyond_the_room_wait_as_a_whole(port: int) -> None:
+    async with opened(port, stream_bytes=20_000) as lab:
+        producer = lab.producer()
+        batches = [[f"{batch} {number:0500}" for number in range(10)] for batch in range(4)]
+        sends = [asyncio.ensure_future(producer.send_many(bodies)) for bodies in batches]
+        await eventually(lambda: lab.gate.unconfirmed == 10)
+        await asyncio.sleep(QUIET_S)
+        assert lab.gate.newest(0).sequence == 10
+        for count in (2, 3, 4):
+            lab.confirm()
+            await eventually(lambda count=count: lab.gate.newest(0).sequence == 10 * count)
+            assert [send.done() for send in sends][count - 1 :] == [False] * (5 - count)
+        lab.gate.fail(FULL)
+        with pytest.raises(ResourceAllocationError, match="the store is full"):
+            await asyncio.wait_for(sends[3], WAIT_S)
+        await asyncio.wait_for(asyncio.gather(*sends[:3]), WAIT_S)
+        await eventually(lambda: lab.heard == [body for bodies in batches for body in bodies])
+        assert lab.tap.sequences == list(range(1, 41))
+
+
 @pytest.mark.parametrize("is_transacted", [False, True])
 async def test_every_way_to_send_waits_for_room(port: int, is_transacted: bool) -> None:
     async with opened(port, stream_bytes=20_000) as lab:

@@ -38,6 +38,7 @@ from fjm2.messages.ledgers.ledger_number import (
     with_ledger_number,
 )
 from fjm2.messages.ledgers.number_columns import are_intact, ledger_sections_of, with_ledger_numbers
+from fjm2.messages.ledgers.run_columns import columns_of
 from fjm2.messages.message import snapshot
 
 FIRST = LedgerNumber(0xFEDCBA9876543210, 7, (1 << 40) + 5)
@@ -314,13 +315,15 @@ def test_frames_without_numbers_have_no_columns() -> None:
     assert ledger_sections_of(run_of(encode(BytesMessage()) * 9)) is None
 
 
-def test_more_sections_than_are_walked_over_are_read_one_by_one() -> None:
+def test_frames_with_many_sections_are_read_all_the_same() -> None:
     frame = encode(BytesMessage())
     for _ in range(20):
         frame = with_section(frame, 99, b"")
     frame = with_section(frame, WRITTEN_TAG, struct.pack("!QIQI", *FIRST, 0))
     assert number_in(frame) == FIRST
-    assert ledger_sections_of(run_of(frame * 8)) is None
+    sections = ledger_sections_of(run_of(frame * 8))
+    assert sections is not None
+    assert {tuple(row)[2:5] for row in sections.tolist()} == {FIRST}
 
 
 PROGRAM = """
@@ -350,6 +353,73 @@ def test_without_the_package_numbers_are_read_and_written() -> None:
         timeout=60,
     )
     assert (run.stdout.split(), run.returncode) == (["True", "8", "True"], 0), run.stderr
+
+
+def test_columns_of_a_run_are_those_of_its_frames() -> None:
+    """Frames of queues, topics, transactions and all lengths, with and without numbers."""
+    frames = []
+    for place in range(40):
+        parts = FrameWriter(CONNECTION).write(
+            full_message(bytes(place * 7)) if place % 3 else BytesMessage(),
+            QUEUE if place % 4 == 0 else TOPIC,
+            PERSISTENT if place % 5 else 0,
+            place % 10,
+            NOW,
+        )
+        if place % 7 == 0:
+            parts = seal(parts, Transaction(5, place, 99), is_decided=True)
+        frames.append(b"".join(with_ledger_number(parts, 7, 1, place) if place % 2 else parts))
+    data, reader = b"".join(frames), FrameReader()
+    cut = len(frames[0]) + len(frames[1]) + 20
+    found = [*reader.feed(data[:cut], (0,)), *reader.feed(data[cut:-1]), *reader.feed(data[-1:])]
+    assert len(found) == 40
+    groups = list(columns_of(found))
+    assert sum(map(len, groups)) == 40
+    assert len(groups) > 1
+    assert all((group.intact() == group.has_number).all() for group in groups)
+    rows = iter(found)
+    for group in groups:
+        for index in range(len(group)):
+            buffer, start, _, end, header = next(rows)
+            assert (group.buffer is buffer, group.starts[index], group.ends[index]) == (True, start, end)
+            row = group.headers[index]
+            assert (row["destination_hash"], row["flags"], row["priority"]) == (header[5], header[2], header[3])
+            number = ledger_number_of(buffer, header, start)
+            assert group.has_number[index] == (number is not None)
+            if number is not None:
+                assert tuple(group.sections[index])[2:5] == number
+    assert b"".join(bytes(one) for group in groups for one in group.pieces(group.has_number)) == b"".join(frames[1::2])
+    whole = [one for group in groups for one in group.pieces(np.ones(len(group), bool))]
+    assert len(whole) == len(groups), "frames that follow each other are one piece"
+    assert b"".join(whole) == data
+    assert not [one for group in groups for one in group.pieces(np.zeros(len(group), bool))]
+    assert list(columns_of([])) == []
+
+
+def test_broken_frames_of_a_run_are_found() -> None:
+    frames = [bytearray(numbered(full_message(bytes(place)))) for place in range(1, 20)]
+    frames[3][-1] ^= 1
+    frames[7] = bytearray(encode(full_message()))
+    (columns,) = columns_of(FrameReader().feed(b"".join(frames), (0,)))
+    assert np.flatnonzero(~columns.intact()).tolist() == [3, 7]
+    (none,) = columns_of([read_one(encode(full_message()))])
+    assert none.intact().tolist() == [False]
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=60), st.sampled_from([7, 8, 9]), st.integers(0, 40)), min_size=1, max_size=9)
+)
+def test_columns_of_hostile_frames_are_those_of_single_ones(made: list[tuple[bytes, int, int]]) -> None:
+    data = b""
+    for sections, tag, length in made:
+        content = sections + struct.pack("!BI", tag, length) + bytes(24)
+        frame = HEADER.pack(1, 2, 1, 4, 59 + len(content), 0, 3, 0, len(content), 1, 1, NOW, 0) + b"abc" + content
+        data += frame
+    found = FrameReader().feed(data, (0,))
+    (columns,) = columns_of(found)
+    assert columns.has_number.tolist() == [
+        ledger_number_of(buffer, header, start) is not None for buffer, start, _, _, header in found
+    ]
 
 
 def test_a_reader_finds_numbered_frames_in_a_stream() -> None:
