@@ -1,0 +1,310 @@
+"""Commands of the cell, NORM_CMD(APPLICATION) by the kind in byte 0: heartbeat, vote, fetch, founding.
+
+Kind 1 is the announcement of a connection (docs/bus.md), which is none of the cell's.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import ClassVar, Final, NamedTuple
+
+from .fields import (
+    KEEPER_ID_BYTES,
+    MEMBER_BYTES,
+    FieldReader,
+    MalformedError,
+    Member,
+    check_count,
+    check_keeper_id,
+    pack,
+    read_members,
+    require,
+)
+from .ranges import RANGES_MAX, Range, encode_ranges, read_ranges
+
+MEMBERS_MAX: Final = 8
+"""Most members in a heartbeat: five, and those that a change of members adds."""
+FOUNDERS_MAX: Final = 5
+"""Largest number of members that a cell is founded with."""
+
+_HEARTBEAT = struct.Struct(">BBBBIQIIQQ")
+_MEMBER = struct.Struct(">16sIBBHQQ")
+_VOTE = struct.Struct(">BBHIQ16sIIQ")
+_FETCH = struct.Struct(">BBHIQ")
+_FOUNDING = struct.Struct(">BBBBQ")
+
+
+class Kind(IntEnum):
+    """Kinds of commands."""
+
+    HEARTBEAT = 2
+    VOTE_REQUEST = 3
+    VOTE_ANSWER = 4
+    FETCH = 5
+    FOUNDING = 6
+
+
+class HeartbeatFlag(IntFlag):
+    """Flags of a heartbeat."""
+
+    SERVING = 1
+
+
+class MemberFlag(IntFlag):
+    """Flags of a member in a heartbeat."""
+
+    LIVE = 1
+    AMNESIAC = 2
+
+
+class HeartbeatMember(NamedTuple):
+    """A member as the manager sees it."""
+
+    keeper_id: bytes
+    node_id: int
+    flags: int
+    incarnation: int
+    durable_lsn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The manager's sign of life, with the members of the cell."""
+
+    kind: ClassVar = Kind.HEARTBEAT
+    flags: int
+    epoch: int
+    cell_id: int
+    configuration: int
+    number: int
+    """Counts the heartbeats of an epoch from 1 on."""
+    committed: int
+    """Index of the last committed entry of the decision log."""
+    table_version: int
+    members: tuple[HeartbeatMember, ...]
+
+    def encode(self) -> bytes:
+        check_count("members", len(self.members), 0, MEMBERS_MAX)
+        head = pack(
+            _HEARTBEAT,
+            self.kind,
+            self.flags,
+            len(self.members),
+            0,
+            self.epoch,
+            self.cell_id,
+            self.configuration,
+            self.number,
+            self.committed,
+            self.table_version,
+        )
+        parts = [head]
+        for keeper_id, node_id, flags, incarnation, durable_lsn in self.members:
+            parts.append(pack(_MEMBER, check_keeper_id(keeper_id), node_id, flags, 0, 0, incarnation, durable_lsn))
+        return b"".join(parts)
+
+
+class VoteFlag(IntFlag):
+    """Flags of vote requests and answers."""
+
+    PRE_VOTE = 1
+    """Asks, or answers, how the vote would be. Nothing is promised."""
+    GRANTED = 2
+    """In an answer: the vote is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteRequest:
+    """A candidate's request for a vote, or for a pre-vote."""
+
+    kind: ClassVar = Kind.VOTE_REQUEST
+    flags: int
+    epoch: int
+    """The epoch in which the candidate wants to be manager."""
+    cell_id: int
+    candidate: bytes
+    configuration: int
+    last_epoch: int
+    """Epoch of the last entry of the candidate's log."""
+    last_index: int
+
+    def encode(self) -> bytes:
+        return _encode_vote(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteAnswer:
+    """A voter's answer. It repeats the request, but for its own configuration and log."""
+
+    kind: ClassVar = Kind.VOTE_ANSWER
+    flags: int
+    epoch: int
+    """The epoch asked for if the vote is granted, otherwise the epoch that the voter has promised."""
+    cell_id: int
+    candidate: bytes
+    configuration: int
+    last_epoch: int
+    last_index: int
+    voter: bytes
+
+    def encode(self) -> bytes:
+        return _encode_vote(self) + check_keeper_id(self.voter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """A request for frames, which are sent unchanged on the replay group."""
+
+    kind: ClassVar = Kind.FETCH
+    reply_to: int
+    """Node id of the keeper that asks."""
+    cell_id: int
+    ranges: tuple[Range, ...]
+
+    def encode(self) -> bytes:
+        check_count("ranges", len(self.ranges), 1, RANGES_MAX)
+        head = pack(_FETCH, self.kind, 0, len(self.ranges), self.reply_to, self.cell_id)
+        return head + encode_ranges(self.ranges)
+
+
+class FoundingStep(IntEnum):
+    """Steps of the founding of a cell."""
+
+    HERE = 1
+    """A keeper without a cell is there. It names itself."""
+    PREPARE = 2
+    """The proposer asks all founders to keep the configuration for ever."""
+    PREPARED = 3
+    """A founder has it on disk. It names itself."""
+    FOUND = 4
+    """All founders have it on disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Founding:
+    """A step of the founding of a cell."""
+
+    kind: ClassVar = Kind.FOUNDING
+    step: int
+    members_wanted: int
+    """K: the number of members that the cell is founded with."""
+    cell_id: int
+    """0 in a HERE."""
+    members: tuple[Member, ...]
+
+    def encode(self) -> bytes:
+        check_count("members", self.members_wanted, 1, FOUNDERS_MAX)
+        check_count("founders", len(self.members), 1, FOUNDERS_MAX)
+        head = pack(_FOUNDING, self.kind, self.step, self.members_wanted, 0, self.cell_id)
+        return head + b"".join(member.encode() for member in self.members)
+
+
+def _encode_vote(vote: VoteRequest | VoteAnswer) -> bytes:
+    return pack(
+        _VOTE,
+        vote.kind,
+        vote.flags,
+        0,
+        vote.epoch,
+        vote.cell_id,
+        check_keeper_id(vote.candidate),
+        vote.configuration,
+        vote.last_epoch,
+        vote.last_index,
+    )
+
+
+def _decode_heartbeat(reader: FieldReader) -> Heartbeat:
+    _, flags, count, zero, epoch, cell_id, configuration, number, committed, table_version = reader.unpack(_HEARTBEAT)
+    require(not flags & ~_HEARTBEAT_FLAGS and not zero and count <= MEMBERS_MAX)
+    return Heartbeat(
+        flags=flags,
+        epoch=epoch,
+        cell_id=cell_id,
+        configuration=configuration,
+        number=number,
+        committed=committed,
+        table_version=table_version,
+        members=tuple(_read_heartbeat_member(reader) for _ in range(count)),
+    )
+
+
+def _read_heartbeat_member(reader: FieldReader) -> HeartbeatMember:
+    keeper_id, node_id, flags, zero, more_zeros, incarnation, durable_lsn = reader.unpack_any(_MEMBER)
+    require(not flags & ~_MEMBER_FLAGS and not zero and not more_zeros)
+    return HeartbeatMember(keeper_id, node_id, flags, incarnation, durable_lsn)
+
+
+def _decode_vote_request(reader: FieldReader) -> VoteRequest:
+    _, flags, zero, epoch, cell_id, candidate, configuration, last_epoch, last_index = reader.unpack_any(_VOTE)
+    require(not flags & ~VoteFlag.PRE_VOTE and not zero)
+    return VoteRequest(
+        flags=flags,
+        epoch=epoch,
+        cell_id=cell_id,
+        candidate=candidate,
+        configuration=configuration,
+        last_epoch=last_epoch,
+        last_index=last_index,
+    )
+
+
+def _decode_vote_answer(reader: FieldReader) -> VoteAnswer:
+    _, flags, zero, epoch, cell_id, candidate, configuration, last_epoch, last_index = reader.unpack_any(_VOTE)
+    require(not flags & ~_ANSWER_FLAGS and not zero)
+    return VoteAnswer(
+        flags=flags,
+        epoch=epoch,
+        cell_id=cell_id,
+        candidate=candidate,
+        configuration=configuration,
+        last_epoch=last_epoch,
+        last_index=last_index,
+        voter=reader.take(KEEPER_ID_BYTES),
+    )
+
+
+def _decode_fetch(reader: FieldReader) -> Fetch:
+    _, zero, count, reply_to, cell_id = reader.unpack(_FETCH)
+    require(not zero and count >= 1)
+    return Fetch(reply_to=reply_to, cell_id=cell_id, ranges=read_ranges(reader, count))
+
+
+def _decode_founding(reader: FieldReader) -> Founding:
+    _, step, members_wanted, zero, cell_id = reader.unpack(_FOUNDING)
+    count, odd = divmod(reader.remaining, MEMBER_BYTES)
+    require(step in _STEPS and not zero and not odd)
+    require(1 <= members_wanted <= FOUNDERS_MAX and 1 <= count <= FOUNDERS_MAX)
+    return Founding(step=step, members_wanted=members_wanted, cell_id=cell_id, members=read_members(reader, count))
+
+
+_HEARTBEAT_FLAGS = int(HeartbeatFlag.SERVING)
+_MEMBER_FLAGS = int(MemberFlag.LIVE | MemberFlag.AMNESIAC)
+_ANSWER_FLAGS = int(VoteFlag.PRE_VOTE | VoteFlag.GRANTED)
+_STEPS = frozenset(FoundingStep)
+_DECODERS: Final[dict[int, Callable[[FieldReader], "Command"]]] = {
+    Kind.HEARTBEAT: _decode_heartbeat,
+    Kind.VOTE_REQUEST: _decode_vote_request,
+    Kind.VOTE_ANSWER: _decode_vote_answer,
+    Kind.FETCH: _decode_fetch,
+    Kind.FOUNDING: _decode_founding,
+}
+
+Command = Heartbeat | VoteRequest | VoteAnswer | Fetch | Founding
+
+
+def decode_command(content: bytes) -> Command | None:
+    """Return the command that `content` encodes, or None if it is malformed or of an unknown kind."""
+    if not content:
+        return None
+    decode = _DECODERS.get(content[0])
+    if decode is None:
+        return None
+    reader = FieldReader(content)
+    try:
+        command = decode(reader)
+        reader.end()
+    except MalformedError:
+        return None
+    return command
