@@ -1,0 +1,237 @@
+"""Ledgers as one keeper knows them: which sequences it has seen, which are on its disk, and which it refuses."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from fjm2.base.ranges import RangeSet
+
+from .wire.ranges import Ledger, Spans
+from .wire.stored import LEDGERS_MAX, Progress
+
+OPEN_MAX: Final = LEDGERS_MAX
+"""Most ledgers that are not closed. One STORED names all of them when a new manager asks."""
+CLOSED_MAX: Final = 50_000
+"""Most closed ledgers: some 7,000 writers a day, each of which is remembered for 7 days."""
+WRITER_OPEN_MAX: Final = 32
+"""Most open ledgers of one producer id: three lanes of ten lives, so that no writer takes the room of others."""
+ISLANDS_MAX: Final = 1024
+"""Most separate ranges of a ledger. Each costs some 100 bytes. What lies beyond is fetched when holes are filled."""
+_FIRST: Final = 1
+"""The first sequence of every ledger."""
+
+
+class Refusal(Enum):
+    """Reasons for which frames are not stored."""
+
+    DUPLICATE = auto()
+    """All sequences have been seen."""
+    CLOSED = auto()
+    """The ledger is closed, and its final set does not include the sequences."""
+    FENCED = auto()
+    """The ledger is about to be closed. Only fetched frames are stored."""
+    SCATTERED = auto()
+    """The ledger has too many holes."""
+    WRITER_FULL = auto()
+    """The writer has too many ledgers."""
+    TABLE_FULL = auto()
+    """All writers together have too many ledgers."""
+    INVALID = auto()
+    """The sequences are no sequences of a ledger."""
+
+
+class Span(NamedTuple):
+    """The sequences first, ..., end - 1 of a ledger."""
+
+    ledger: Ledger
+    first: int
+    end: int
+
+
+class _LedgerState:
+    """Sequences of one ledger."""
+
+    __slots__ = ("closed_at_ms", "final", "heard_at", "is_fenced", "on_disk", "seen")
+
+    def __init__(self, now: float) -> None:
+        self.seen = RangeSet()
+        self.on_disk = RangeSet()
+        self.final: RangeSet | None = None
+        self.is_fenced = False
+        self.heard_at = now
+        self.closed_at_ms = 0
+
+
+class LedgerTable:
+    """All ledgers that a keeper knows. Its size is bounded, whatever is sent."""
+
+    def __init__(
+        self, open_max: int = OPEN_MAX, writer_open_max: int = WRITER_OPEN_MAX, islands_max: int = ISLANDS_MAX
+    ) -> None:
+        self.refused: Counter[Refusal] = Counter()
+        """Number of runs that were refused, by reason."""
+        self._open_max = open_max
+        self._writer_open_max = writer_open_max
+        self._islands_max = islands_max
+        self._ledgers: dict[Ledger, _LedgerState] = {}
+        self._open_of_writer: Counter[int] = Counter()
+        self._open = 0
+
+    def __contains__(self, ledger: Ledger) -> bool:
+        return ledger in self._ledgers
+
+    @property
+    def open_ledgers(self) -> Iterator[Ledger]:
+        """Ledgers that are not closed, in the order in which they were first heard of."""
+        return (ledger for ledger, state in self._ledgers.items() if state.final is None)
+
+    @property
+    def open_count(self) -> int:
+        return self._open
+
+    def accept(self, ledger: Ledger, first: int, count: int, now: float, *, is_fetched: bool = False) -> list[Span]:
+        """Note that frames have arrived. Return the sequences that are new, and that the caller has to store.
+
+        Sequences that are refused, duplicates among them, are counted and not returned.
+        """
+        end = first + count
+        if first < _FIRST or count < 1 or end > 1 << 64:
+            return self._refuse(Refusal.INVALID)
+        state = self._ledgers.get(ledger)
+        if state is None:
+            state = self._add(ledger, now)
+            if state is None:
+                return []
+        if not is_fetched:
+            state.heard_at = now
+        if state.final is not None:
+            wanted = list(state.final.within(first, end))
+        elif state.is_fenced and not is_fetched:
+            return self._refuse(Refusal.DUPLICATE if state.seen.covers(first, end) else Refusal.FENCED)
+        else:
+            wanted = [(first, end)]
+        if not wanted:
+            return self._refuse(Refusal.CLOSED)
+        fresh = [gap for low, high in wanted for gap in state.seen.gaps(low, high)]
+        if not fresh:
+            return self._refuse(Refusal.DUPLICATE)
+        return [Span(ledger, low, high) for low, high in fresh if self._see(state, low, high)]
+
+    def _see(self, state: _LedgerState, first: int, end: int) -> bool:
+        """Add sequences that were not seen before, unless they would be one island too many."""
+        touches = first - 1 in state.seen or end in state.seen
+        if not touches and state.seen.range_count >= self._islands_max:
+            self._refuse(Refusal.SCATTERED)
+            return False
+        state.seen.add(first, end)
+        return True
+
+    def _add(self, ledger: Ledger, now: float) -> _LedgerState | None:
+        if self._open >= self._open_max or len(self._ledgers) - self._open >= CLOSED_MAX:
+            self._refuse(Refusal.TABLE_FULL)
+            return None
+        if self._open_of_writer[ledger.producer_id] >= self._writer_open_max:
+            self._refuse(Refusal.WRITER_FULL)
+            return None
+        return self._create(ledger, now)
+
+    def _create(self, ledger: Ledger, now: float) -> _LedgerState:
+        state = self._ledgers[ledger] = _LedgerState(now)
+        self._open += 1
+        self._open_of_writer[ledger.producer_id] += 1
+        return state
+
+    def _refuse(self, reason: Refusal) -> list[Span]:
+        self.refused[reason] += 1
+        return []
+
+    def note_on_disk(self, span: Span) -> None:
+        """Note that sequences are on disk, or need no disk."""
+        state = self._ledgers.get(span.ledger)
+        if state is not None:
+            state.on_disk.add(span.first, span.end)
+
+    def restore(self, span: Span, now: float) -> None:
+        """Note sequences that were on disk when the keeper started. What is on disk is never refused."""
+        state = self._ledgers.get(span.ledger) or self._create(span.ledger, now)
+        state.seen.add(span.first, span.end)
+        state.on_disk.add(span.first, span.end)
+
+    def fence(self, ledger: Ledger, now: float) -> None:
+        """Refuse further frames of a ledger, unless they are fetched. The ledger need not be known."""
+        state = self._ledgers.get(ledger) or self._create(ledger, now)
+        state.is_fenced = True
+
+    def close(self, ledger: Ledger, final: Spans, now: float, at_ms: int) -> None:
+        """Fix the set of a ledger's sequences for ever. The first final set of a ledger counts."""
+        state = self._ledgers.get(ledger) or self._create(ledger, now)
+        if state.final is not None:
+            return
+        state.final = RangeSet((first, last + 1) for first, last in final)
+        state.closed_at_ms = at_ms
+        self._close_count(ledger)
+
+    def _close_count(self, ledger: Ledger) -> None:
+        self._open -= 1
+        self._open_of_writer[ledger.producer_id] -= 1
+        if not self._open_of_writer[ledger.producer_id]:
+            del self._open_of_writer[ledger.producer_id]
+
+    def forget_closed(self, before_ms: int) -> None:
+        """Forget ledgers that were closed before a time of the decision log."""
+        old = [
+            ledger
+            for ledger, state in self._ledgers.items()
+            if state.final is not None and state.closed_at_ms < before_ms
+        ]
+        for ledger in old:
+            del self._ledgers[ledger]
+
+    def progress(self, ledger: Ledger) -> Progress:
+        """Return how far a ledger is known. Both counts are 0 for an unknown ledger."""
+        state = self._ledgers.get(ledger)
+        if state is None:
+            return Progress(ledger, 0, 0)
+        on_disk, seen = state.on_disk.end_of(_FIRST) - 1, state.seen.end_of(_FIRST) - 1
+        return Progress(ledger, max(on_disk, 0), max(seen, 0), state.final is not None)
+
+    def progress_of(self, producer_id: int) -> list[Progress]:
+        """Return the progress of the ledgers of a writer."""
+        return [self.progress(ledger) for ledger in self._ledgers if ledger.producer_id == producer_id]
+
+    def missing(self, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the ranges between `first` and `end` that have not been seen."""
+        state = self._ledgers.get(ledger)
+        return list((state.seen if state is not None else RangeSet()).gaps(first, end))
+
+    def is_on_disk(self, ledger: Ledger, first: int, end: int) -> bool:
+        """Return True if all sequences first, ..., end - 1 are on disk."""
+        state = self._ledgers.get(ledger)
+        return first >= end or (state is not None and state.on_disk.covers(first, end))
+
+    def spans(self, ledger: Ledger) -> Spans:
+        """Return all sequences on disk, as a CLOSE record names them."""
+        state = self._ledgers.get(ledger)
+        return () if state is None else tuple((first, end - 1) for first, end in state.on_disk)
+
+    def is_fenced(self, ledger: Ledger) -> bool:
+        """Return True if further frames of the ledger are refused, but for those of its final set."""
+        state = self._ledgers.get(ledger)
+        return state is not None and (state.is_fenced or state.final is not None)
+
+    def is_refused(self, ledger: Ledger, sequence: int) -> bool:
+        """Return True if a ledger is closed and its final set does not include a sequence."""
+        state = self._ledgers.get(ledger)
+        return state is not None and state.final is not None and sequence not in state.final
+
+    def silent_since(self, before: float) -> list[Ledger]:
+        """Return the open ledgers whose writers were heard last before a time."""
+        return [ledger for ledger, state in self._ledgers.items() if state.final is None and state.heard_at < before]
+
+    def drop_unsynced(self, spans: Iterable[Span]) -> None:
+        """Forget sequences that were seen but could not be written, so that they are stored when they come again."""
+        for ledger, first, end in spans:
+            state = self._ledgers.get(ledger)
+            if state is not None:
+                state.seen.remove(first, end)
