@@ -179,7 +179,9 @@ def test_confirmation_never_falls() -> None:
     confirming = tracker()
     for keeper in (0, 1):
         confirming.receive_stored(stored(keeper, 50), 0.0)
-    confirming.receive_heartbeat(heartbeat(number=2, configuration=258, size=5), 0.0)
+    confirming.receive_heartbeat(heartbeat(number=2, configuration=258), 0.0)
+    for keeper in (0, 1):
+        confirming.receive_stored(stored(keeper, 30, configuration=258), 0.0)
     assert confirming.confirmed(LEDGER) == 50
 
 
@@ -198,7 +200,13 @@ def test_other_writers_and_unsent_ledgers_take_no_memory() -> None:
     own = [Progress(Ledger(PRODUCER, epoch, 0), 9, 9) for epoch in range(500)]
     for keeper in (0, 1):
         confirming.receive_stored(stored(keeper, 0, ledgers=progress_array(strangers + own)), 0.0)
-    assert confirming.confirmed(Ledger(PRODUCER, 3, 0)) == 0
+    ledger = Ledger(PRODUCER, 3, 0)
+    confirming.note_sent(ledger, 9, 0.0)
+    confirming.receive_heartbeat(heartbeat(number=2), 0.0)
+    assert confirming.confirmed(ledger) == 0  # nothing was kept of what had not been sent
+    for keeper in (0, 1):
+        confirming.receive_stored(stored(keeper, 0, ledgers=progress_array(own)), 0.0)
+    assert confirming.confirmed(ledger) == 9
 
 
 def test_a_forgotten_ledger_begins_anew() -> None:
