@@ -87,6 +87,11 @@ class LedgerTable:
         return (ledger for ledger, state in self._ledgers.items() if state.final is None)
 
     @property
+    def fenced_ledgers(self) -> list[Ledger]:
+        """Ledgers that are fenced and not closed."""
+        return [ledger for ledger, state in self._ledgers.items() if state.is_fenced and state.final is None]
+
+    @property
     def open_count(self) -> int:
         return self._open
 
@@ -194,11 +199,22 @@ class LedgerTable:
         if state is None:
             return Progress(ledger, 0, 0)
         on_disk, seen = state.on_disk.end_of(_FIRST) - 1, state.seen.end_of(_FIRST) - 1
+        if state.final is not None:
+            # A frame outside the final set may be on disk. It will never be delivered, so that it counts nowhere.
+            through = state.final.end_of(_FIRST) - 1
+            on_disk, seen = min(on_disk, through), min(seen, through)
         return Progress(ledger, max(on_disk, 0), max(seen, 0), state.final is not None)
 
     def progress_of(self, producer_id: int) -> list[Progress]:
-        """Return the progress of the ledgers of a writer."""
-        return [self.progress(ledger) for ledger in self._ledgers if ledger.producer_id == producer_id]
+        """Return the progress of a writer's ledgers as the writer may hear it.
+
+        Ledgers that are fenced and not closed are left out: a confirmation could come too late for the final set.
+        """
+        return [
+            self.progress(ledger)
+            for ledger, state in self._ledgers.items()
+            if ledger.producer_id == producer_id and (state.final is not None or not state.is_fenced)
+        ]
 
     def missing(self, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
         """Return the ranges between `first` and `end` that have not been seen."""
@@ -209,6 +225,11 @@ class LedgerTable:
         """Return True if all sequences first, ..., end - 1 are on disk."""
         state = self._ledgers.get(ledger)
         return first >= end or (state is not None and state.on_disk.covers(first, end))
+
+    def on_disk_within(self, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the ranges between `first` and `end` that are on disk."""
+        state = self._ledgers.get(ledger)
+        return [] if state is None else list(state.on_disk.within(first, end))
 
     def spans(self, ledger: Ledger) -> Spans:
         """Return all sequences on disk, as a CLOSE record names them."""

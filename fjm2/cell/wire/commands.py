@@ -10,7 +10,6 @@ from enum import IntEnum, IntFlag
 from typing import ClassVar, Final, NamedTuple
 
 from .fields import (
-    KEEPER_ID_BYTES,
     MEMBER_BYTES,
     FieldReader,
     MalformedError,
@@ -146,10 +145,11 @@ class VoteAnswer:
     configuration: int
     last_epoch: int
     last_index: int
-    voter: bytes
+    voter: Member
+    """The voter with its incarnation: a store that was lost since has promised nothing."""
 
     def encode(self) -> bytes:
-        return _encode_vote(self) + check_keeper_id(self.voter)
+        return _encode_vote(self) + self.voter.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +261,7 @@ def _decode_vote_answer(reader: FieldReader) -> VoteAnswer:
         configuration=configuration,
         last_epoch=last_epoch,
         last_index=last_index,
-        voter=reader.take(KEEPER_ID_BYTES),
+        voter=read_members(reader, 1)[0],
     )
 
 

@@ -1,0 +1,370 @@
+"""One keeper's part in a cell, without I/O: `Cell`.
+
+The driver passes in what it hears and which LSNs are on disk, and calls `handle_timeout` at `poll_timeout`. After each
+call it polls messages and events until there are none. Times are monotonic seconds of any origin.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum, auto
+from random import Random
+from typing import Final
+
+from .context import Context, Storage
+from .decision_log import Appended
+from .election import Election
+from .founding import Founder
+from .manager import Manager
+from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, State, StateChanged
+from .replica import NOBODY, Remembered, Replica
+from .wire.commands import (
+    Fetch,
+    Founding,
+    Heartbeat,
+    HeartbeatFlag,
+    VoteAnswer,
+    VoteFlag,
+    VoteRequest,
+    decode_command,
+)
+from .wire.fields import Member
+from .wire.ranges import DECISION_LANE, Ledger, Range
+from .wire.records import Record
+from .wire.stored import STORED_VERSION, Stored, decode_stored
+
+WRITERS_MAX: Final = 2000
+"""Most writers that are told unasked. Others ask."""
+_COUNT_MAX: Final = 0xFFFF_FFFF
+
+
+class Drop(Enum):
+    """Reasons for which messages are dropped."""
+
+    MALFORMED = auto()
+    FOREIGN = auto()
+    """Of another cell."""
+    STALE = auto()
+    """Of an older epoch."""
+    CONTRADICTION = auto()
+    """An entry that does not fit the log."""
+
+
+class Cell:
+    """A keeper's part in its cell."""
+
+    def __init__(
+        self,
+        me: Member,
+        node_id: int,
+        bus_key: int,
+        storage: Storage,
+        random: Random,
+        now: float,
+        *,
+        members_wanted: int = 3,
+        remembered: Remembered | None = None,
+    ) -> None:
+        """Start a keeper. `remembered` is what its store holds, and `node_id` is the node that receives for it.
+
+        Raise ValueError if `members_wanted` is no size of a cell.
+        """
+        remembered = remembered or Remembered()
+        self._context = context = Context(me, node_id, bus_key, storage, random)
+        self.replica: Final = Replica(context, remembered, now)
+        """Everything that the keeper has stored."""
+        self.dropped: Counter[Drop] = Counter()
+        """Messages that were dropped, by reason."""
+        self._founder = Founder(context, self.replica, members_wanted, now)
+        last_index = self.replica.log.last_index
+        is_amnesiac = remembered.cell_id > 0 and not last_index
+        self._founder.is_done = remembered.promised > 0 or last_index > 1 or is_amnesiac
+        self._election = Election(context, self.replica, now)
+        self._manager: Manager | None = None
+        self._manager_node = 0
+        self._newest: Heartbeat | None = None
+        self._is_learner = False
+        self._is_stranded = False
+        self._writers: dict[int, int] = {}
+        """Nodes of the writers heard, by producer id."""
+        self._told = State.EMPTY
+
+    # State
+
+    @property
+    def epoch(self) -> int:
+        """Newest epoch promised."""
+        return self.replica.promise.epoch
+
+    @property
+    def cell_id(self) -> int:
+        """Id of the cell that the keeper belongs to or has heard; 0 without one."""
+        return self._context.cell_id
+
+    @property
+    def me(self) -> Member:
+        return self._context.me
+
+    @property
+    def state(self) -> State:
+        if self._is_stranded:
+            return State.STRANDED
+        if self._manager is not None:
+            return self._manager.state
+        if self._election.is_candidate:
+            return State.CANDIDATE
+        if self.me in self.replica.log.membership:
+            return State.FOLLOWER if self._founder.is_done else State.EMPTY
+        if not self.cell_id:
+            return State.EMPTY
+        keeper_id = self.me.keeper_id
+        is_named = self._newest is not None and any(each.keeper_id == keeper_id for each in self._newest.members)
+        if is_named or self.replica.log.membership.names(keeper_id):
+            return State.AMNESIAC
+        return State.LEARNER if self._is_learner else State.SPARE
+
+    # Input
+
+    def receive(self, message: bytes, source: int, now: float) -> None:
+        """Take a command or a STORED from a node. Byte 0 tells them apart: 1 is the version of STORED."""
+        decoded = decode_stored(message) if message[:1] == bytes((STORED_VERSION,)) else decode_command(message)
+        match decoded:
+            case None:
+                self.dropped[Drop.MALFORMED] += 1
+            case Founding():
+                self._receive_founding(decoded, now)
+            case Heartbeat():
+                self._receive_heartbeat(decoded, source, now)
+            case _ if decoded.cell_id != self.cell_id or self._is_stranded:
+                self.dropped[Drop.FOREIGN] += 1
+            case VoteRequest():
+                self._founder.is_done = True  # only founded members vote
+                self._election.receive_request(decoded, now, is_managing=self._manager is not None)
+            case VoteAnswer():
+                self._receive_vote(decoded, now)
+            case Fetch():
+                self._receive_fetch(decoded)
+            case Stored():
+                self._receive_stored(decoded, source, now)
+        self._settle(now)
+
+    def receive_entry(self, epoch: int, index: int, data: bytes, now: float) -> None:
+        """Take an entry of the decision log: the sequence and the body of a frame in the ledger of an epoch."""
+        if not self.cell_id or self._is_stranded:
+            self.dropped[Drop.FOREIGN] += 1
+            return
+        if epoch > self.epoch:
+            self._adopt(epoch, now)
+        if self._manager is None:
+            result = self.replica.offer_entry(epoch, index, data, now)
+            if result is Appended.GAP:
+                self.replica.fetch_decisions(index - 1, now)
+            elif result is Appended.REFUSED:
+                self.dropped[Drop.CONTRADICTION] += 1
+        self._settle(now)
+
+    def receive_frames(
+        self, ledger: Ledger, first: int, frames: Sequence[bytes], source: int, now: float, *, is_fetched: bool = False
+    ) -> None:
+        """Take consecutive frames of a writer's ledger. `is_fetched` tells those that another keeper sent."""
+        if ledger.lane == DECISION_LANE or not frames:
+            self.dropped[Drop.MALFORMED] += 1
+            return
+        self.replica.store_frames(ledger, first, frames, now, is_fetched=is_fetched)
+        if not is_fetched and ledger in self.replica.ledgers:
+            self._writers.pop(ledger.producer_id, None)
+            self._writers[ledger.producer_id] = source
+            if len(self._writers) > WRITERS_MAX:
+                del self._writers[next(iter(self._writers))]
+        self._settle(now)
+
+    def receive_stored_request(self, producer_id: int, source: int) -> None:
+        """Answer a writer's NORM_CMD(ACK_REQ) of type 16."""
+        self._answer_writer(producer_id, source)
+
+    def handle_synced(self, lsn: int, now: float) -> None:
+        """Note that all batches through an LSN are on disk, and send what waited for that."""
+        synced = self.replica.handle_synced(lsn)
+        for producer_id in sorted(synced.producers):
+            node = self._writers.get(producer_id)
+            if node is not None:
+                self._answer_writer(producer_id, node)
+        if synced.has_promise:
+            self._election.handle_synced()
+        if synced.has_entries or synced.has_promise:
+            if not self._founder.is_done:
+                self._founder.handle_synced()
+            self._answer_manager()
+        if self._manager is not None:
+            self._manager.handle_synced(now)
+        self._settle(now)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due."""
+        if self._is_stranded:
+            return
+        if not self._founder.is_done:
+            self._founder.handle_timeout(now)
+        if self._manager is not None:
+            self._manager.handle_timeout(now)
+        elif self._founder.is_done:
+            self._election.handle_timeout(now)
+            self._election.check_pre_votes(now)
+        self._settle(now)
+
+    def handle_table_ready(self, version: int) -> None:
+        """Note that all frames that a version of the table asks for are kept."""
+        self.replica.handle_table_ready(version)
+
+    def propose(self, records: tuple[Record, ...], now: float) -> int | None:
+        """Decide something as the serving manager. Return the index of the entry, or None if not serving.
+
+        The decision holds once the event `Decided` tells its index with the present epoch.
+        """
+        if self._manager is None or self._manager.state is not State.SERVING or not self._manager.is_leased(now):
+            return None
+        index = self._manager.propose(records, now)
+        self._settle(now)
+        return index
+
+    # Output
+
+    def poll_message(self) -> Outgoing | None:
+        """Return the next message to send."""
+        return self._context.outgoing.popleft() if self._context.outgoing else None
+
+    def poll_event(self) -> Event | None:
+        """Return the next event."""
+        return self._context.events.popleft() if self._context.events else None
+
+    def poll_timeout(self) -> float:
+        """Return the time at which to call `handle_timeout`."""
+        if self._is_stranded:
+            return float("inf")
+        if self._manager is not None:
+            return self._manager.next_at
+        return self._election.next_at if self._founder.is_done else self._founder.next_at
+
+    # What is heard
+
+    def _receive_founding(self, message: Founding, now: float) -> None:
+        if not self._founder.is_done:
+            self._founder.receive(message, now)
+
+    def _receive_heartbeat(self, heartbeat: Heartbeat, source: int, now: float) -> None:
+        if self.cell_id and heartbeat.cell_id != self.cell_id:
+            self._meet(heartbeat)
+            return
+        if self._is_stranded:
+            return
+        if not self.cell_id:
+            self._context.cell_id = heartbeat.cell_id
+            self._context.events.append(CellJoined(heartbeat.cell_id))
+        self._founder.is_done = True
+        if heartbeat.epoch < self.epoch:
+            self.dropped[Drop.STALE] += 1
+            self.replica.send_stored(source, ())  # which tells the older manager that it is one
+            return
+        if heartbeat.epoch > self.epoch:
+            self._adopt(heartbeat.epoch, now)
+        if self._manager is not None:
+            return
+        self._election.hear_manager(now)
+        self._newest, self._manager_node = heartbeat, source
+        replica = self.replica
+        replica.heartbeat = max(replica.heartbeat, heartbeat.number)
+        self._follow(heartbeat.committed, now)
+        self._answer_manager()
+
+    def _follow(self, committed: int, now: float) -> None:
+        """Commit what the manager committed, as far as the log is known to be the manager's."""
+        replica = self.replica
+        if replica.log.last_epoch == self.epoch:
+            replica.commit(committed, now)
+        if replica.log.committed < committed:
+            replica.fetch_decisions(committed, now)
+        replica.fetch_frames(replica.lacking_references(), now)
+
+    def _meet(self, heartbeat: Heartbeat) -> None:
+        """Settle a conflict of two cells: the one with fewer members, then the higher id, is stranded."""
+        newest = self.replica.log.membership.newest
+        if not heartbeat.flags & HeartbeatFlag.SERVING or newest is None or self._is_stranded:
+            self.dropped[Drop.FOREIGN] += 1
+            return
+        mine, other = (-len(newest.members), self.cell_id), (-len(heartbeat.members), heartbeat.cell_id)
+        self._is_stranded = other < mine
+        if self._is_stranded:
+            self._manager = None
+        self._context.events.append(CellConflict(heartbeat.cell_id, self._is_stranded))
+
+    def _receive_vote(self, answer: VoteAnswer, now: float) -> None:
+        is_refused = not answer.flags & VoteFlag.GRANTED
+        if answer.epoch > self.epoch and is_refused and self.replica.log.membership.names(answer.voter.keeper_id):
+            self._adopt(answer.epoch, now)
+        self._election.receive_answer(answer, now)
+
+    def _receive_stored(self, stored: Stored, source: int, now: float) -> None:
+        if stored.promised_epoch > self.epoch:
+            if self.replica.log.membership.names(stored.keeper_id):
+                self._adopt(stored.promised_epoch, now)
+        elif self._manager is not None:
+            if stored.promised_epoch == self._manager.epoch:
+                self._manager.receive_stored(stored, source, now)
+        elif source == self._manager_node and stored.promised_epoch == self.epoch:
+            self._is_learner = self.me not in self.replica.log.membership
+            self.replica.fetch_frames(self.replica.lacking(stored.progresses()), now)
+
+    def _receive_fetch(self, fetch: Fetch) -> None:
+        found = []
+        for wanted in fetch.ranges:
+            ledger = wanted.ledger
+            if ledger.lane == DECISION_LANE:
+                if self._manager is not None:
+                    self._manager.replay_decisions(wanted)
+            elif self._manager is not None or fetch.reply_to == self._manager_node:
+                for first, end in self.replica.ledgers.on_disk_within(ledger, wanted.first, wanted.last + 1):
+                    found.append(Range(ledger, first, min(end - first, _COUNT_MAX)))
+        if found and fetch.reply_to != self._context.node_id:
+            self._context.events.append(Replay(fetch.reply_to, tuple(found)))
+
+    # What follows
+
+    def _adopt(self, epoch: int, now: float) -> None:
+        """Promise a higher epoch that was heard, and follow."""
+        if self.replica.store_promise(epoch, NOBODY):
+            self._manager = None
+            self._manager_node = 0
+            self._election.withdraw(now)
+
+    def _answer_manager(self) -> None:
+        if self._manager is None and self._manager_node:
+            self.replica.send_stored(self._manager_node, self.replica.full_progress())
+
+    def _answer_writer(self, producer_id: int, node: int) -> None:
+        progresses = self.replica.ledgers.progress_of(producer_id)
+        if progresses:
+            self.replica.send_stored(node, progresses)
+
+    def _settle(self, now: float) -> None:
+        """Become the manager if elected, stop being it without a lease, and tell the driver of a new state."""
+        if self._manager is None and self._election.is_elected:
+            self._manager = Manager(self._context, self.replica, self._election.epoch, now)
+            self._manager_node = 0
+            self._election.hear_manager(now)
+            self._manager.handle_timeout(now)
+        manager = self._manager
+        if manager is not None and not manager.is_leased(now):
+            self._manager = None
+            self._election.withdraw(now)
+        state = self.state
+        if state is not self._told:
+            self._told = state
+            self._context.events.append(StateChanged(state, self.epoch))
+
+    @property
+    def is_serving(self) -> bool:
+        """True for the manager that serves."""
+        return self.state is State.SERVING
+
+    def is_leased(self, now: float) -> bool:
+        """Return True for a manager whom W members still let go on."""
+        return self._manager is not None and self._manager.is_leased(now)

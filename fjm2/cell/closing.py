@@ -1,0 +1,53 @@
+"""The closing of ledgers: members refuse further frames, then the manager records the final set of sequences."""
+
+from .context import Context
+from .replica import Replica
+from .reports import Reports
+from .times import SILENT_S
+from .wire.ranges import Ledger
+from .wire.records import CloseRecord, FenceRecord, Record
+
+
+class LedgerClosing:
+    """The manager's part in closing ledgers. All that it needs is in the log, so that a new manager goes on with it."""
+
+    def __init__(self, context: Context, replica: Replica, reports: Reports) -> None:
+        self._context = context
+        self._replica = replica
+        self._reports = reports
+        self._closed: set[Ledger] = set()
+        """Ledgers whose CLOSE is in the log, and perhaps not committed."""
+
+    def next_records(self, now: float) -> tuple[Record, ...]:
+        """Return the FENCE and CLOSE records that are due."""
+        ledgers = self._replica.ledgers
+        records: list[Record] = [
+            FenceRecord(ledger) for ledger in ledgers.silent_since(now - SILENT_S) if not ledgers.is_fenced(ledger)
+        ]
+        for ledger in ledgers.fenced_ledgers:
+            if ledger not in self._closed and self._is_final(ledger):
+                self._closed.add(ledger)
+                through = ledgers.progress(ledger).on_disk
+                records.append(CloseRecord(ledger, ((1, through),) if through else ()))
+        return tuple(records)
+
+    def _is_final(self, ledger: Ledger) -> bool:
+        """Return True if W members, this one among them, are fenced, and all of them hold all that one of them has.
+
+        Were a frame of the final set on one disk only, the loss of that disk would leave a decision that nobody can
+        confirm. What lies behind a hole was neither confirmed nor delivered, and is left out.
+        """
+        replica = self._replica
+        index = replica.log.fence_index(ledger)
+        if not 0 < index <= min(replica.log.committed, replica.confirmable):
+            return False
+        # A member that confirms FENCE reports what it has in the same message, and that cannot grow any more but by
+        # what this keeper has.
+        fenced = {
+            member: report.progresses[ledger].on_disk if ledger in report.progresses else 0
+            for member, report in self._reports
+            if report.decided >= index
+        }
+        through = replica.ledgers.progress(ledger).on_disk
+        holders = {member for member, on_disk in fenced.items() if on_disk == through} | {self._context.me}
+        return through >= max(fenced.values(), default=0) and replica.log.membership.has_majority(holders)

@@ -1,0 +1,164 @@
+"""The replicated log of decisions, as one member holds it. Indexes count from 1."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from .configuration import Membership
+from .wire.ranges import Ledger
+from .wire.records import ConfigureRecord, EntryBody, FenceRecord
+
+
+class Entry(NamedTuple):
+    """An entry of the log."""
+
+    epoch: int
+    body: EntryBody
+    data: bytes
+    """The body as bytes, which are stored and sent unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """An entry that is in the log of the promised epoch's manager: a newer entry of that log names it."""
+
+    promised: int
+    index: int
+    epoch: int
+
+
+class Appended(Enum):
+    """Results of offering an entry to the log."""
+
+    ADDED = auto()
+    KNOWN = auto()
+    GAP = auto()
+    """Entries before it are missing, or were dropped because the manager's log has others there."""
+    REFUSED = auto()
+    """It contradicts entries that it may not replace."""
+
+
+class DecisionLog:
+    """Entries in order. An entry is taken only behind the entry that its manager had before it."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._configurations: list[tuple[int, ConfigureRecord]] = []
+        self._expected = _Expected(0, 0, 0)
+        self.membership = Membership()
+        """The configurations that count, committed or not: those of the newest CONFIGURE records."""
+        self.on_disk = 0
+        """Index through which the log is on disk."""
+        self.committed = 0
+        """Index through which the log can never change."""
+
+    @property
+    def last_index(self) -> int:
+        return len(self._entries)
+
+    @property
+    def last_epoch(self) -> int:
+        return self._entries[-1].epoch if self._entries else 0
+
+    def entry(self, index: int) -> Entry:
+        """Return the entry at an index from 1 to `last_index`."""
+        return self._entries[index - 1]
+
+    def epoch_at(self, index: int) -> int:
+        """Return the epoch of an entry; 0 for index 0, and -1 beyond the end."""
+        if index > len(self._entries):
+            return -1
+        return self._entries[index - 1].epoch if index > 0 else 0
+
+    def offer(self, epoch: int, index: int, entry: Entry, promised: int) -> Appended:
+        """Add an entry if it follows the entry that its manager had before it.
+
+        Only an entry of the promised epoch, or one that such an entry named before, replaces others. An entry of an
+        older manager may be added, as if it had come in time, but it takes nothing away.
+        """
+        if index < 1:
+            return Appended.REFUSED
+        if self.epoch_at(index) == epoch:
+            return Appended.KNOWN
+        before = entry.body.previous_epoch
+        if before > epoch or (index == 1 and before):
+            return Appended.REFUSED
+        has_authority = epoch == promised or self._expected == _Expected(promised, index, epoch)
+        if has_authority:
+            self._expect(promised, index - 1, before)
+        if index > self.last_index + 1:
+            return Appended.GAP
+        if self.epoch_at(index - 1) != before:
+            if has_authority and index - 1 > self.committed:
+                self._truncate(index - 2)
+                return Appended.GAP
+            return Appended.REFUSED
+        if index <= self.last_index:
+            if not has_authority or index <= self.committed:
+                return Appended.REFUSED
+            self._truncate(index - 1)
+        self.add(entry)
+        return Appended.ADDED
+
+    def _expect(self, promised: int, index: int, epoch: int) -> None:
+        """Note what the manager has at an index. Of several such entries that are missing, the first one counts."""
+        known = self._expected
+        is_open = known.promised == promised and self.epoch_at(known.index) != known.epoch
+        if self.epoch_at(index) != epoch and not (is_open and known.index < index):
+            self._expected = _Expected(promised, index, epoch)
+
+    def next_wanted(self, promised: int) -> int:
+        """Return the index of the first entry that has to be fetched."""
+        known = self._expected
+        if known.promised == promised and self.epoch_at(known.index) != known.epoch:
+            return min(known.index, self.last_index + 1)
+        return self.last_index + 1
+
+    def add(self, entry: Entry) -> int:
+        """Append an entry of the member itself, or one that is known to follow. Return its index."""
+        self._entries.append(entry)
+        index = len(self._entries)
+        for record in entry.body.records:
+            if isinstance(record, ConfigureRecord):
+                self._configurations.append((index, record))
+                self._count_configurations()
+        return index
+
+    def _truncate(self, last: int) -> None:
+        """Drop all entries behind `last`. Other entries will take their places."""
+        del self._entries[last:]
+        self.on_disk = min(self.on_disk, last)
+        while self._configurations and self._configurations[-1][0] > last:
+            self._configurations.pop()
+        self._count_configurations()
+
+    def _count_configurations(self) -> None:
+        newest = [record for _, record in self._configurations[-2:]]
+        self.membership = Membership(tuple(newest if newest and not newest[-1].is_complete else newest[-1:]))
+
+    def note_on_disk(self, epoch: int, index: int) -> None:
+        """Note that an entry is on disk, and with it all before it. It may have been replaced meanwhile."""
+        if self.epoch_at(index) == epoch:
+            self.on_disk = max(self.on_disk, index)
+
+    def configuration_at(self, index: int) -> ConfigureRecord | None:
+        """Return the newest configuration in the entries through an index."""
+        return next((record for at, record in reversed(self._configurations) if at <= index), None)
+
+    def configuration_index(self) -> int:
+        """Return the index of the newest CONFIGURE record; 0 without one."""
+        return self._configurations[-1][0] if self._configurations else 0
+
+    def fence_index(self, ledger: Ledger) -> int:
+        """Return the index of the first entry that fences a ledger; 0 if there is none."""
+        record = FenceRecord(ledger)
+        return next((at for at, entry in enumerate(self._entries, 1) if record in entry.body.records), 0)
+
+    def fenced(self, after: int) -> list[Ledger]:
+        """Return the ledgers that entries behind an index fence."""
+        return [
+            record.ledger
+            for entry in self._entries[after:]
+            for record in entry.body.records
+            if isinstance(record, FenceRecord)
+        ]

@@ -1,0 +1,189 @@
+"""The manager of one epoch: it recovers what members store, keeps its lease, replicates decisions and commits them."""
+
+from typing import Final
+
+from .change import MemberChange
+from .closing import LedgerClosing
+from .context import Context
+from .outgoing import SendCommand, SendEntry, State
+from .replica import Replica
+from .reports import Report, Reports
+from .times import CLAIMS_S, HEARTBEAT_S, LEASE_S
+from .wire.commands import Heartbeat, HeartbeatFlag, HeartbeatMember, MemberFlag
+from .wire.fields import Member
+from .wire.ranges import Range
+from .wire.records import OpenRecord, Record
+from .wire.stored import Stored
+
+RESEND_MAX: Final = 32
+"""Most entries that are sent again with a heartbeat, because no majority has confirmed them."""
+REPLAY_MAX: Final = 64
+"""Most entries of the decision log that one fetch gets."""
+
+
+class Manager:
+    """A member that W members elected for an epoch."""
+
+    def __init__(self, context: Context, replica: Replica, epoch: int, now: float) -> None:
+        self._context = context
+        self._replica = replica
+        self.epoch = epoch
+        self.state = State.RECOVERING
+        self.reports = Reports(epoch, context.cell_id)
+        self._change = MemberChange(context, replica, self.reports, epoch, now)
+        self._closing = LedgerClosing(context, replica, self.reports)
+        self._number = 0
+        self._sent_at: dict[int, float] = {}
+        """Times of the last heartbeats, for as long as their answers renew the lease."""
+        self._leased_until = now + LEASE_S
+        self._next_at = now
+        self._open_index = 0
+        self._claims_until = 0.0
+        self._heartbeat_last = 0
+        """Last index at the heartbeat before: what has not been confirmed since is sent again."""
+
+    @property
+    def next_at(self) -> float:
+        times = [self._next_at, self._leased_until]
+        if self.state is State.CLAIMING:
+            times.append(self._claims_until)
+        return min(times)
+
+    def is_leased(self, now: float) -> bool:
+        """Return True if W members answered a heartbeat that was sent less than the lease ago."""
+        return now < self._leased_until
+
+    def handle_timeout(self, now: float) -> None:
+        """Send the heartbeat if it is due, and go on with whatever waits."""
+        if now >= self._next_at:
+            self._next_at = now + HEARTBEAT_S
+            self._beat(now)
+        self.advance(now)
+
+    def _beat(self, now: float) -> None:
+        self._number += 1
+        self._sent_at[self._number] = now
+        for number in [number for number, at in self._sent_at.items() if at + LEASE_S <= now]:
+            del self._sent_at[number]
+        log = self._replica.log
+        configuration = log.configuration_at(log.committed)
+        members = () if configuration is None else configuration.members
+        heartbeat = Heartbeat(
+            flags=HeartbeatFlag.SERVING if self.state is State.SERVING else 0,
+            epoch=self.epoch,
+            cell_id=self._context.cell_id,
+            configuration=0 if configuration is None else configuration.number,
+            number=self._number,
+            committed=log.committed,
+            table_version=self._replica.table.version,
+            members=tuple(self._heartbeat_member(member, now) for member in members),
+        )
+        self._context.outgoing.append(SendCommand(heartbeat))
+        # The newest entries: those who lack what is before them fetch it.
+        for index in range(max(log.committed, self._heartbeat_last - RESEND_MAX) + 1, self._heartbeat_last + 1):
+            self._send_entry(index)
+        self._heartbeat_last = log.last_index
+        self._renew_lease()
+
+    def _heartbeat_member(self, member: Member, now: float) -> HeartbeatMember:
+        keeper_id, incarnation = member
+        if member == self._context.me:
+            lsn = self._replica.durable_lsn
+            return HeartbeatMember(keeper_id, self._context.node_id, MemberFlag.LIVE, incarnation, lsn)
+        report = self.reports.get(member)
+        if report is None:
+            return HeartbeatMember(keeper_id, 0, 0, incarnation, 0)
+        flags = MemberFlag.LIVE if now - report.heard_at < LEASE_S else 0
+        return HeartbeatMember(keeper_id, report.node_id, flags, incarnation, report.durable_lsn)
+
+    def _send_entry(self, index: int) -> None:
+        entry = self._replica.log.entry(index)
+        self._context.outgoing.append(SendEntry(entry.epoch, index, entry.data))
+
+    def receive_stored(self, stored: Stored, source: int, now: float) -> None:
+        """Take an answer to a heartbeat that was given in this epoch."""
+        report = self.reports.note(stored, source, now)
+        if report is not None:
+            self._renew_lease()
+            self._replica.fetch_frames(self._replica.lacking(stored.progresses()), now)
+            self._help(Member(stored.keeper_id, stored.incarnation), report)
+            self.advance(now)
+
+    def _help(self, member: Member, report: Report) -> None:
+        """Tell a keeper that lacks something what there is, so that it fetches it."""
+        if member not in self._replica.log.membership and not self._change.wants(member):
+            return
+        lacks = [
+            mine
+            for mine in self._replica.full_progress()[1:]
+            if mine.ledger not in report.progresses or report.progresses[mine.ledger].on_disk < mine.on_disk
+        ]
+        if lacks:
+            self._replica.send_stored(report.node_id, lacks)
+
+    def _renew_lease(self) -> None:
+        """Find the newest time that W members have answered for."""
+        membership = self._replica.log.membership
+        for number in sorted(self._sent_at, reverse=True):
+            answered = {member for member, report in self.reports if report.answered >= number}
+            if membership.has_majority(answered | {self._context.me}):
+                self._leased_until = max(self._leased_until, self._sent_at[number] + LEASE_S)
+                return
+
+    def handle_synced(self, now: float) -> None:
+        self.advance(now)
+
+    def propose(self, records: tuple[Record, ...], now: float) -> int:
+        """Append decisions to the log, and send them. Return the index of their entry."""
+        index = self._replica.propose(self.epoch, records, now)
+        self._send_entry(index)
+        return index
+
+    def advance(self, now: float) -> None:
+        """Go on to the next state if all that it needs is there."""
+        if self.state is State.RECOVERING and not self._open_index:
+            self._replica.fetch_frames(self._replica.lacking_references(), now)
+            # The frames that decisions refer to are on W disks, so that they can be had.
+            if self._has_read() and self._replica.confirmable == self._replica.log.last_index:
+                self._open_index = self.propose((OpenRecord(),), now)
+        self._commit(now)
+        if self.state is State.RECOVERING and 0 < self._open_index <= self._replica.log.committed:
+            self.state = State.CLAIMING
+            self._claims_until = now + CLAIMS_S
+        if self.state is State.CLAIMING and now >= self._claims_until:
+            self.state = State.SERVING
+        if self.state is not State.RECOVERING:
+            for records in (self._change.next_records(now), self._closing.next_records(now)):
+                if records:
+                    self.propose(records, now)
+
+    def _has_read(self) -> bool:
+        """Return True if this keeper has on disk all that K - W + 1 members have."""
+        read = {self._context.me}
+        for member, report in self.reports:
+            if all(
+                self._replica.ledgers.is_on_disk(ledger, 1, progress.on_disk + 1)
+                for ledger, progress in report.progresses.items()
+                if not progress.is_closed
+            ):
+                read.add(member)
+        return self._replica.log.membership.can_read(read)
+
+    def _commit(self, now: float) -> None:
+        """Commit the newest entry of this epoch that W members have confirmed, and all before it."""
+        log = self._replica.log
+        for index in range(log.last_index, log.committed, -1):
+            if log.epoch_at(index) != self.epoch:
+                return  # entries of older epochs are committed only together with one of this epoch
+            holders = {member for member, report in self.reports if report.decided >= index}
+            if self._replica.confirmable >= index:
+                holders.add(self._context.me)
+            if log.membership.has_majority(holders):
+                self._replica.commit(index, now)
+                return
+
+    def replay_decisions(self, wanted: Range) -> None:
+        """Send entries of the log that another keeper lacks."""
+        last = min(wanted.last, wanted.first + REPLAY_MAX - 1, self._replica.log.last_index)
+        for index in range(wanted.first, last + 1):
+            self._send_entry(index)

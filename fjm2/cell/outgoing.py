@@ -1,0 +1,116 @@
+"""Messages that a cell's member sends, and events that it tells its driver."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from .wire.commands import Command
+from .wire.ranges import Position, Range
+from .wire.records import Record, Subscription
+from .wire.stored import Stored
+
+
+class State(Enum):
+    """States of a keeper."""
+
+    EMPTY = auto()
+    """It knows no cell, and listens."""
+    SPARE = auto()
+    """It has heard a cell that does not name it."""
+    LEARNER = auto()
+    """The manager lets it catch up."""
+    FOLLOWER = auto()
+    CANDIDATE = auto()
+    RECOVERING = auto()
+    """It is elected, and reads what members store."""
+    CLAIMING = auto()
+    """It waits for clients that claim the messages they work on."""
+    SERVING = auto()
+    AMNESIAC = auto()
+    """The cell names it in an earlier incarnation."""
+    STRANDED = auto()
+    """Its cell lost a conflict with another one on the same bus."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendCommand:
+    """A NORM_CMD(APPLICATION) to all."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class SendStored:
+    """A NORM_ACK of type 16 to one node."""
+
+    to_node: int
+    stored: Stored
+
+
+@dataclass(frozen=True, slots=True)
+class SendEntry:
+    """An entry of the decision log to all: a frame with this body, in the ledger of this epoch, at this sequence."""
+
+    epoch: int
+    index: int
+    data: bytes
+
+
+Outgoing = SendCommand | SendStored | SendEntry
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """The keeper is in another state."""
+
+    state: State
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellJoined:
+    """The keeper belongs to a cell from now on, which its identity has to name."""
+
+    cell_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Frames on disk that another keeper lacks: to be sent unchanged on the replay group."""
+
+    to_node: int
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """An entry of the decision log that is committed, and can never change."""
+
+    epoch: int
+    index: int
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanged:
+    """A subscription was added or dropped.
+
+    The driver keeps the frames of its destination from these positions on, and then calls `Cell.handle_table_ready`.
+    Until then the keeper reports the older version, and confirms nothing to those who know the newer one.
+    """
+
+    version: int
+    is_added: bool
+    subscription: Subscription
+    starts: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellConflict:
+    """Two cells are on one bus."""
+
+    other_cell_id: int
+    is_stranded: bool
+    """True if this keeper's cell serves nothing from now on."""
+
+
+Event = StateChanged | CellJoined | Replay | Decided | TableChanged | CellConflict

@@ -1,0 +1,353 @@
+"""What every member of a cell holds: promise, decision log, ledgers and table; and how far all that is on disk."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from .context import Context
+from .decision_log import Appended, DecisionLog, Entry
+from .ledger_table import LedgerTable, Span
+from .outgoing import Decided, SendCommand, SendStored, TableChanged
+from .subscription_table import SubscriptionTable
+from .times import REMEMBERED_MS
+from .wire.commands import Fetch
+from .wire.ranges import DECISION_LANE, Ledger, Range
+from .wire.records import (
+    ApplyRecord,
+    CloseRecord,
+    EntryBody,
+    ExpireRecord,
+    HandRecord,
+    MoveRecord,
+    Record,
+    TableRecord,
+    TimeRecord,
+    decode_entry,
+)
+from .wire.stored import Progress, Stored, StoredFlag, progress_array
+
+NOBODY: Final = bytes(16)
+"""Keeper id in the promise of a member that has heard of an epoch and voted for nobody."""
+FETCH_RANGES_MAX: Final = 40
+"""Most ranges of a fetch: as many as one datagram of 1,400 bytes holds. The next fetch names further ones."""
+FETCH_INTERVAL_S: Final = 0.1
+"""Shortest time between fetches of a member: an answer takes a disk and a round trip."""
+_COUNT_MAX: Final = 0xFFFF_FFFF
+"""Largest count that a range can name."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry of the decision log as the store holds it."""
+
+    epoch: int
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a store held when its keeper started."""
+
+    cell_id: int = 0
+    promised: int = 0
+    voted_for: bytes = NOBODY
+    entries: Sequence[StoredEntry] = ()
+    """All entries of the decision log, also those that others replaced. Their order does not matter."""
+    spans: Sequence[Span] = ()
+    lsn: int = 0
+
+
+class _Promise(NamedTuple):
+    epoch: int
+    voted_for: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _EntryMark:
+    epoch: int
+    index: int
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Something that waits for the disk."""
+
+    lsn: int
+    mark: Span | _Promise | _EntryMark
+
+
+@dataclass(slots=True)
+class Synced:
+    """What has reached the disk."""
+
+    producers: set[int] = field(default_factory=set)
+    """Writers whose ledgers have progressed."""
+    has_promise: bool = False
+    has_entries: bool = False
+
+
+class Replica:
+    """Holds what a member has stored, and what its last word is."""
+
+    def __init__(self, context: Context, remembered: Remembered, now: float) -> None:
+        self._context = context
+        self.log = DecisionLog()
+        self.ledgers = LedgerTable()
+        self.table = SubscriptionTable()
+        self.promise = _Promise(remembered.promised, remembered.voted_for)
+        """Newest promise, perhaps not on disk."""
+        self.promised_on_disk = remembered.promised
+        self.heartbeat = 0
+        """Number of the newest heartbeat heard of the promised epoch."""
+        self.is_full = False
+        self.durable_lsn = remembered.lsn
+        self.confirmable = 0
+        """Index through which the log, and all that it refers to, is on disk."""
+        self._table_ready = 0
+        self._applied = 0
+        self._time_ms = 0
+        self._pending: deque[_Pending] = deque()
+        self._fetch_frames_at = 0.0
+        self._fetch_decisions_at = 0.0
+        context.cell_id = remembered.cell_id
+        for span in remembered.spans:
+            self.ledgers.restore(span, now)
+        for stored in last_chain(remembered.entries):
+            body = decode_entry(stored.data)
+            if body is None:
+                break
+            self.log.add(Entry(stored.epoch, body, stored.data))
+        self.log.on_disk = self.log.last_index
+        for ledger in self.log.fenced(0):
+            self.ledgers.fence(ledger, now)
+        self._advance_confirmable()
+
+    # What is stored
+
+    def store_promise(self, epoch: int, voted_for: bytes) -> bool:
+        """Promise an epoch, and with it a vote. Return False if the store has no room for it."""
+        lsn = self._context.storage.store_promise(self._context.cell_id, epoch, voted_for)
+        if lsn is None:
+            return False
+        if epoch > self.promise.epoch:
+            self.heartbeat = 0
+        self.promise = _Promise(epoch, voted_for)
+        self._pending.append(_Pending(lsn, self.promise))
+        return True
+
+    def store_frames(
+        self, ledger: Ledger, first: int, frames: Sequence[bytes], now: float, *, is_fetched: bool
+    ) -> None:
+        """Store the frames of a ledger that are new."""
+        for span in self.ledgers.accept(ledger, first, len(frames), now, is_fetched=is_fetched):
+            part = frames[span.first - first : span.end - first]
+            lsn = self._context.storage.store_frames(ledger, span.first, part)
+            self.is_full = lsn is None
+            if lsn is None:
+                self.ledgers.drop_unsynced((span,))
+            else:
+                self._pending.append(_Pending(lsn, span))
+
+    def offer_entry(self, epoch: int, index: int, data: bytes, now: float) -> Appended:
+        """Take an entry of the decision log, if it follows what is there."""
+        body = decode_entry(data)
+        if body is None:
+            return Appended.REFUSED
+        fenced_before = self.log.last_index
+        result = self.log.offer(epoch, index, Entry(epoch, body, data), self.promise.epoch)
+        self.confirmable = min(self.confirmable, self.log.last_index)
+        if result is Appended.ADDED:
+            self._store_entry(epoch, index, data)
+            for ledger in self.log.fenced(min(fenced_before, index - 1)):
+                self.ledgers.fence(ledger, now)
+        return result
+
+    def propose(self, epoch: int, records: tuple[Record, ...], now: float) -> int:
+        """Append an entry as the manager of an epoch. Return its index."""
+        body = EntryBody(self.log.last_epoch, self.log.committed, records)
+        data = body.encode()
+        index = self.log.add(Entry(epoch, body, data))
+        self._store_entry(epoch, index, data)
+        for ledger in self.log.fenced(index - 1):
+            self.ledgers.fence(ledger, now)
+        return index
+
+    def _store_entry(self, epoch: int, index: int, data: bytes) -> None:
+        lsn = self._context.storage.store_frames(self.decision_ledger(epoch), index, (data,))
+        if lsn is not None:  # without room the entry is in memory only, and is never confirmed
+            self._pending.append(_Pending(lsn, _EntryMark(epoch, index)))
+
+    def decision_ledger(self, epoch: int) -> Ledger:
+        """Return the ledger of the decision log of an epoch."""
+        return Ledger(self._context.cell_id, epoch, DECISION_LANE)
+
+    # What is on disk
+
+    def handle_synced(self, lsn: int) -> Synced:
+        """Note that everything through a batch is on disk. Return what that changed."""
+        synced = Synced()
+        self.durable_lsn = max(self.durable_lsn, lsn)
+        while self._pending and self._pending[0].lsn <= lsn:
+            match self._pending.popleft().mark:
+                case _Promise(epoch=epoch):
+                    self.promised_on_disk = max(self.promised_on_disk, epoch)
+                    synced.has_promise = True
+                case _EntryMark(epoch=epoch, index=index):
+                    self.log.note_on_disk(epoch, index)
+                    synced.has_entries = True
+                case Span() as span:
+                    self.ledgers.note_on_disk(span)
+                    synced.producers.add(span.ledger.producer_id)
+        before = self.confirmable
+        self._advance_confirmable()
+        synced.has_entries = synced.has_entries or self.confirmable > before
+        return synced
+
+    def _advance_confirmable(self) -> None:
+        """A decision is confirmed only together with all that it refers to."""
+        while self.confirmable < self.log.on_disk:
+            if any(not self.ledgers.is_on_disk(*span) for span in self._spans_of(self.confirmable + 1)):
+                return
+            self.confirmable += 1
+
+    def _spans_of(self, index: int) -> Iterator[Span]:
+        for record in self.log.entry(index).body.records:
+            yield from spans_of(record)
+
+    # Decisions
+
+    def commit(self, index: int, now: float) -> None:
+        """Apply all decisions through an index, which the log is known to share with that of the manager."""
+        log = self.log
+        log.committed = max(log.committed, min(index, log.last_index))
+        while self._applied < log.committed:
+            self._applied += 1
+            entry = log.entry(self._applied)
+            for record in entry.body.records:
+                self._apply(record, now)
+            self._context.events.append(Decided(entry.epoch, self._applied, entry.body.records))
+
+    def _apply(self, record: Record, now: float) -> None:
+        match record:
+            case TimeRecord():
+                self._time_ms = max(self._time_ms, record.milliseconds)
+                self.ledgers.forget_closed(self._time_ms - REMEMBERED_MS)
+            case CloseRecord():
+                self.ledgers.close(record.ledger, record.final, now, self._time_ms)
+            case TableRecord():
+                if self.table.apply(record):
+                    event = TableChanged(record.version, record.is_added, record.subscription, record.starts)
+                    self._context.events.append(event)
+            case _:
+                pass  # for the queue manager, which gets all decisions as events
+
+    def handle_table_ready(self, version: int) -> None:
+        """Report a version of the table from now on: all frames that it asks for are kept."""
+        self._table_ready = max(self._table_ready, min(version, self.table.version))
+
+    # Answers
+
+    def send_stored(self, to_node: int, ledgers: Sequence[Progress]) -> None:
+        """Tell a node how far ledgers are stored."""
+        context = self._context
+        configuration = self.log.configuration_at(self.log.on_disk)
+        is_member = configuration is not None and context.me in configuration.members
+        stored = Stored(
+            flags=(StoredFlag.FULL if self.is_full else 0) | (0 if is_member else StoredFlag.DOES_NOT_COUNT),
+            configuration=0 if configuration is None else configuration.number,
+            cell_id=context.cell_id,
+            keeper_id=context.me.keeper_id,
+            incarnation=context.me.incarnation,
+            table_version=self._table_ready,
+            durable_lsn=self.durable_lsn,
+            promised_epoch=self.promised_on_disk,
+            heartbeat=self.heartbeat if self.promise.epoch == self.promised_on_disk else 0,
+            ledgers=progress_array(ledgers),
+        )
+        context.outgoing.append(SendStored(to_node, stored))
+
+    def full_progress(self) -> list[Progress]:
+        """Return the progress of the decision log and of all open ledgers."""
+        return [self.decision_progress(), *(self.ledgers.progress(ledger) for ledger in self.ledgers.open_ledgers)]
+
+    def decision_progress(self) -> Progress:
+        """Return how far the log of the promised epoch is stored; 0 before its first entry is."""
+        epoch = self.promised_on_disk
+        on_disk = self.confirmable if self.log.epoch_at(self.confirmable) == epoch else 0
+        return Progress(self.decision_ledger(epoch), on_disk, max(on_disk, self.log.on_disk if on_disk else 0))
+
+    def fetch_frames(self, ranges: Sequence[Range], now: float) -> None:
+        """Ask for frames, unless it was done a moment ago."""
+        if ranges and now >= self._fetch_frames_at:
+            self._fetch_frames_at = now + FETCH_INTERVAL_S
+            self._fetch(ranges)
+
+    def fetch_decisions(self, through: int, now: float) -> None:
+        """Ask the manager for the entries that are missing, unless it was done a moment ago."""
+        first = self.log.next_wanted(self.promise.epoch)
+        if first <= through and now >= self._fetch_decisions_at:
+            self._fetch_decisions_at = now + FETCH_INTERVAL_S
+            self._fetch([Range(self.decision_ledger(self.promise.epoch), first, min(through - first + 1, _COUNT_MAX))])
+
+    def _fetch(self, ranges: Sequence[Range]) -> None:
+        context = self._context
+        command = Fetch(reply_to=context.node_id, cell_id=context.cell_id, ranges=tuple(ranges[:FETCH_RANGES_MAX]))
+        context.outgoing.append(SendCommand(command))
+
+    def lacking(self, progresses: Sequence[Progress]) -> list[Range]:
+        """Return what another keeper has on disk, and this one has not seen."""
+        return [
+            Range(ledger, first, min(end - first, _COUNT_MAX))
+            for ledger, on_disk, _, is_closed in progresses
+            if ledger.lane != DECISION_LANE and not is_closed
+            for first, end in self.ledgers.missing(ledger, 1, on_disk + 1)
+        ]
+
+    def lacking_references(self) -> list[Range]:
+        """Return what the next decision refers to, and this keeper has not seen."""
+        if self.confirmable >= self.log.on_disk:
+            return []
+        return [
+            Range(span.ledger, first, min(end - first, _COUNT_MAX))
+            for span in self._spans_of(self.confirmable + 1)
+            for first, end in self.ledgers.missing(*span)
+        ]
+
+
+def spans_of(record: Record) -> list[Span]:
+    """Return the frames that a decision refers to."""
+    match record:
+        case HandRecord():
+            return [_span(hand.range) for hand in record.hands]
+        case MoveRecord() | ExpireRecord():
+            return [_span(record.range)]
+        case ApplyRecord():
+            return [Span(record.ledger, 1, record.through + 1)]
+        case CloseRecord():
+            return [Span(record.ledger, first, last + 1) for first, last in record.final]
+        case _:
+            return []
+
+
+def _span(each: Range) -> Span:
+    return Span(each.ledger, each.first, each.last + 1)
+
+
+def last_chain(entries: Sequence[StoredEntry]) -> list[StoredEntry]:
+    """Return the log that stored entries make: the newest one, and what each entry says was before it.
+
+    Entries that were replaced are still in the store. The newest epoch decides: its manager had all that is before.
+    """
+    known = {(entry.epoch, entry.index): entry for entry in entries}
+    chain: list[StoredEntry] = []
+    at = max(known, default=None)
+    while at is not None:
+        entry = known.get(at)
+        body = None if entry is None else decode_entry(entry.data)
+        if entry is None or body is None:
+            return []  # damage: without its beginning a log is worth nothing
+        chain.append(entry)
+        at = (body.previous_epoch, entry.index - 1) if entry.index > 1 else None
+    return chain[::-1]

@@ -1,0 +1,72 @@
+"""The members' last answers to a manager."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from .wire.fields import Member
+from .wire.ranges import DECISION_LANE, Ledger
+from .wire.stored import Progress, Stored, StoredFlag
+
+REPORTS_MAX: Final = 16
+"""Most keepers that a manager listens to: members, and spares that may become members."""
+
+
+class Report:
+    """The last word of one keeper in one incarnation."""
+
+    __slots__ = ("answered", "configuration", "decided", "heard_at", "is_member", "node_id", "progresses", "stored")
+
+    def __init__(self) -> None:
+        self.node_id = 0
+        self.heard_at = 0.0
+        self.answered = 0
+        """Number of the newest heartbeat that it answered."""
+        self.decided = 0
+        """Index through which it has the log of this epoch on disk, with all that it refers to."""
+        self.configuration = 0
+        self.is_member = False
+        """False if the keeper says that it does not count."""
+        self.progresses: dict[Ledger, Progress] = {}
+        self.stored: Stored | None = None
+
+    @property
+    def durable_lsn(self) -> int:
+        return 0 if self.stored is None else self.stored.durable_lsn
+
+
+class Reports:
+    """Reports of all keepers that answer the manager of one epoch, by keeper and incarnation."""
+
+    def __init__(self, epoch: int, cell_id: int) -> None:
+        self._decisions = Ledger(cell_id, epoch, DECISION_LANE)
+        self._reports: dict[Member, Report] = {}
+
+    def __iter__(self) -> Iterator[tuple[Member, Report]]:
+        return iter(self._reports.items())
+
+    def get(self, member: Member) -> Report | None:
+        return self._reports.get(member)
+
+    def note(self, stored: Stored, source: int, now: float) -> Report | None:
+        """Take an answer that was given in the manager's epoch. Return None if there is no room for the keeper."""
+        member = Member(stored.keeper_id, stored.incarnation)
+        report = self._reports.get(member)
+        if report is None:
+            if len(self._reports) >= REPORTS_MAX:
+                oldest = min(self._reports, key=lambda each: self._reports[each].heard_at)
+                del self._reports[oldest]
+            report = self._reports[member] = Report()
+        report.node_id = source
+        report.heard_at = now
+        report.answered = max(report.answered, stored.heartbeat)
+        report.configuration = max(report.configuration, stored.configuration)
+        report.is_member = not stored.flags & StoredFlag.DOES_NOT_COUNT
+        report.stored = stored
+        for progress in stored.progresses():
+            if progress.ledger == self._decisions:
+                report.decided = max(report.decided, progress.on_disk)
+            elif progress.ledger.lane != DECISION_LANE:
+                before = report.progresses.get(progress.ledger)
+                if before is None or progress.on_disk > before.on_disk:
+                    report.progresses[progress.ledger] = progress
+        return report

@@ -1,0 +1,59 @@
+"""The durable and shared subscriptions, as committed TABLE records leave them."""
+
+from typing import Final, NamedTuple
+
+from .wire.ranges import Position
+from .wire.records import Subscription, TableRecord
+
+SUBSCRIPTIONS_MAX: Final = 100_000
+"""Most subscriptions. A manager refuses further ones before they become decisions."""
+
+
+class SubscriptionKey(NamedTuple):
+    """Identity of a subscription: its name is unique for a client id, which may be empty."""
+
+    client_id: str
+    name: str
+
+
+class SubscriptionTable:
+    """Subscriptions by name, with a version that counts the changes."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._subscriptions: dict[SubscriptionKey, tuple[Subscription, tuple[Position, ...]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def apply(self, record: TableRecord) -> bool:
+        """Apply a committed record. Return False for one that does not follow the version: a table never goes back."""
+        if record.version != self.version + 1:
+            return False
+        self.version = record.version
+        key = key_of(record.subscription)
+        if record.is_added:
+            self._subscriptions[key] = record.subscription, record.starts
+        else:
+            self._subscriptions.pop(key, None)
+        return True
+
+    def find(self, key: SubscriptionKey) -> Subscription | None:
+        """Return a subscription, or None."""
+        found = self._subscriptions.get(key)
+        return None if found is None else found[0]
+
+    def starts(self, key: SubscriptionKey) -> tuple[Position, ...]:
+        """Return the positions at which a subscription begins; none for an unknown one."""
+        found = self._subscriptions.get(key)
+        return () if found is None else found[1]
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """All subscriptions, in the order in which they were added."""
+        return [subscription for subscription, _ in self._subscriptions.values()]
+
+
+def key_of(subscription: Subscription) -> SubscriptionKey:
+    """Return the identity of a subscription."""
+    return SubscriptionKey(subscription.client_id, subscription.name)

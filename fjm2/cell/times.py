@@ -1,0 +1,28 @@
+"""Times of a cell. A takeover has to be over 3 s after the last heartbeat, and each of these is a part of that."""
+
+from typing import Final
+
+HEARTBEAT_S: Final = 0.15
+"""Interval of heartbeats: five in a suspicion."""
+LEASE_S: Final = 0.6
+"""Time from the sending of a heartbeat for which its answers let a manager go on: 150 ms less than the suspicion, for
+clock rates and scheduling."""
+SUSPICION_S: Final = 0.75
+"""Silence after which followers look for a new manager: a quarter of the 3 s that a takeover may take."""
+NO_VOTE_S: Final = SUSPICION_S
+"""Time after a heartbeat, or after the start, in which a member gives no vote: it may have renewed a manager."""
+RANK_DELAY_S: Final = HEARTBEAT_S
+"""Delay of a candidate for each member that is closer to the bus: one heartbeat separates candidates."""
+RETRY_S: Final = 0.15
+"""Shortest time after which a candidate asks again. A random time of the same length is added."""
+CLAIMS_S: Final = 0.5
+"""Time that clients have to claim messages: they answer OPEN in one turn, the rest is for busy loops."""
+FOUNDING_S: Final = 3.0
+"""Time for which a keeper listens before it founds a cell, and for which candidates have to be the same: longer than a
+takeover."""
+HERE_S: Final = 0.5
+"""Interval of the messages of a founding."""
+SILENT_S: Final = 60.0
+"""Silence of a writer after which its ledgers are closed: longer than a restart."""
+REMEMBERED_MS: Final = 7 * 24 * 3600 * 1000
+"""Time for which the final set of a closed ledger is kept: longer than a retry may be late."""
