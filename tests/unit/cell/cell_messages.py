@@ -76,7 +76,7 @@ command_strategy: SearchStrategy[commands.Command] = st.one_of(
         members=st.lists(_heartbeat_members, max_size=commands.MEMBERS_MAX).map(tuple),
     ),
     st.builds(commands.VoteRequest, flags=st.integers(0, 1), **_vote),
-    st.builds(commands.VoteAnswer, flags=st.integers(0, 3), **_vote, voter=keeper_ids),
+    st.builds(commands.VoteAnswer, flags=st.integers(0, 3), **_vote, voter=members),
     st.builds(commands.Fetch, reply_to=u32, cell_id=u64, ranges=st.lists(ranges, min_size=1, max_size=4).map(tuple)),
     st.builds(
         commands.Founding,

@@ -107,12 +107,12 @@ def test_a_heartbeat_has_a_head_of_40_bytes_and_40_for_each_member() -> None:
     assert struct.unpack(">16sIB3sQQ", data[40:]) == (KEEPERS[0], 2, 1, b"\0\0\0", 3, 4)
 
 
-def test_votes_have_48_and_64_bytes() -> None:
+def test_votes_have_48_and_72_bytes() -> None:
     vote = {"epoch": 1, "cell_id": 2, "candidate": KEEPERS[0], "configuration": 3, "last_epoch": 4, "last_index": 5}
     request = commands.VoteRequest(flags=1, **vote).encode()
-    answer = commands.VoteAnswer(flags=2, **vote, voter=KEEPERS[1]).encode()
+    answer = commands.VoteAnswer(flags=2, **vote, voter=Member(KEEPERS[1], 6)).encode()
     assert struct.unpack(">BBHIQ16sIIQ", request) == (3, 1, 0, 1, 2, KEEPERS[0], 3, 4, 5)
-    assert struct.unpack(">BBHIQ16sIIQ16s", answer) == (4, 2, 0, 1, 2, KEEPERS[0], 3, 4, 5, KEEPERS[1])
+    assert struct.unpack(">BBHIQ16sIIQ16sQ", answer) == (4, 2, 0, 1, 2, KEEPERS[0], 3, 4, 5, KEEPERS[1], 6)
 
 
 def test_an_entry_has_a_head_of_16_bytes_and_4_for_each_record() -> None:
@@ -156,7 +156,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
             configuration=3,
             last_epoch=4,
             last_index=5,
-            voter=KEEPERS[1],
+            voter=Member(KEEPERS[1], 6),
         ),
     ),
     "fetch": ("command", commands.Fetch(reply_to=1, cell_id=2, ranges=(RANGE, RANGE))),

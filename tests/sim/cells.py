@@ -1,0 +1,574 @@
+"""Cells in virtual time: keepers with disks, writers, and a network that loses, delays and doubles messages.
+
+A kill keeps what a process wrote, a power cut only what was synced and perhaps the beginning of the rest, and a lost
+disk nothing but the keeper's id. The world checks what a cell promises at every step.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import count
+from random import Random
+from typing import Final
+
+from fjm2.cell.cell import Cell
+from fjm2.cell.ledger_table import Span
+from fjm2.cell.outgoing import (
+    Decided,
+    Outgoing,
+    Replay,
+    SendCommand,
+    SendEntry,
+    SendStored,
+    State,
+    StateChanged,
+    TableChanged,
+)
+from fjm2.cell.replica import NOBODY, Remembered, StoredEntry, spans_of
+from fjm2.cell.stored_tracker import Standing, StoredTracker
+from fjm2.cell.wire.commands import Heartbeat, decode_command
+from fjm2.cell.wire.fields import Member
+from fjm2.cell.wire.ranges import DECISION_LANE, Ledger, Range, Spans
+from fjm2.cell.wire.records import (
+    CloseRecord,
+    ConfigureRecord,
+    FenceRecord,
+    Hand,
+    HandRecord,
+    Subscription,
+    TableRecord,
+    TimeRecord,
+    decode_entry,
+)
+from fjm2.cell.wire.requests import Place
+from fjm2.cell.wire.stored import decode_stored
+
+BUS_KEY: Final = 1 << 127
+WRITER_NODE: Final = 1000
+
+
+class BrokenPromiseError(AssertionError):
+    """Something that a cell promises did not hold."""
+
+
+class Disk:
+    """The store of one keeper: writes in order, of which a prefix is synced."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[str, tuple]] = []  # type: ignore[type-arg]
+        self.synced = 0
+        self.incarnation = 1
+
+    def store_frames(self, ledger: Ledger, first: int, frames: Sequence[bytes]) -> int | None:
+        self.writes.append(("frames", (ledger, first, tuple(frames))))
+        return len(self.writes)
+
+    def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
+        self.writes.append(("promise", (cell_id, epoch, voted_for)))
+        return len(self.writes)
+
+    def cut(self, random: Random) -> None:
+        """Lose what was not synced, but perhaps for its beginning."""
+        del self.writes[random.randint(self.synced, len(self.writes)) :]
+        self.synced = len(self.writes)
+
+    def lose(self) -> None:
+        """Lose everything. The keeper knows that it has."""
+        self.writes.clear()
+        self.synced = 0
+        self.incarnation += 1
+
+    def remembered(self, cell_id: int) -> Remembered:
+        promise = (0, NOBODY)
+        entries, spans = [], []
+        for kind, content in self.writes:
+            if kind == "promise":
+                cell_id = content[0]
+                promise = max(promise, content[1:], key=lambda each: each[0])
+                continue
+            ledger, first, frames = content
+            if ledger.lane == DECISION_LANE:
+                cell_id = ledger.producer_id
+                entries += [StoredEntry(ledger.producer_epoch, first + at, each) for at, each in enumerate(frames)]
+            else:
+                spans.append(Span(ledger, first, first + len(frames)))
+        return Remembered(cell_id, *promise, entries, spans, len(self.writes))
+
+    def frames(self, ledger: Ledger, first: int, last: int) -> list[tuple[int, bytes]]:
+        """Return the synced frames of a range."""
+        return [
+            (start + at, frame)
+            for kind, content in self.writes[: self.synced]
+            if kind == "frames" and content[0] == ledger
+            for _, start, frames in (content,)
+            for at, frame in enumerate(frames)
+            if first <= start + at <= last
+        ]
+
+
+class Keeper:
+    """A keeper process, which may be down."""
+
+    def __init__(self, world: "World", number: int, members_wanted: int) -> None:
+        self.world = world
+        self.node = number
+        self.keeper_id = bytes((number,)) * 16
+        self.disk = Disk()
+        self.cell: Cell | None = None
+        self.cell_id = 0
+        self.members_wanted = members_wanted
+        self.confirmed_before: dict[Ledger, int] = {}
+        self._timer = 0
+        self._is_syncing = False
+        self.reachable = True
+
+    def start(self) -> None:
+        world = self.world
+        me = Member(self.keeper_id, self.disk.incarnation)
+        self.disk.synced = len(self.disk.writes)  # recovery reads, and syncs, what is there
+        self.cell = Cell(
+            me,
+            self.node,
+            BUS_KEY,
+            self.disk,
+            Random(world.random.getrandbits(32)),
+            world.now,
+            members_wanted=self.members_wanted,
+            remembered=self.disk.remembered(self.cell_id),
+        )
+        self._is_syncing = False
+        self.settle()
+
+    def stop(self) -> None:
+        self.cell = None
+        self._timer += 1
+
+    def call(self, act: Callable[[Cell], None]) -> None:
+        """Do something with the cell, unless the process is down."""
+        if self.cell is not None:
+            act(self.cell)
+            self.settle()
+
+    def settle(self) -> None:
+        """Send and tell everything, start a sync if something waits for it, and set the timer."""
+        cell, world = self.cell, self.world
+        assert cell is not None
+        while (event := cell.poll_event()) is not None:
+            world.check_event(self, event)
+            match event:
+                case TableChanged():
+                    cell.handle_table_ready(event.version)
+                case Replay():
+                    self._replay(event)
+                case _:
+                    pass
+        while (message := cell.poll_message()) is not None:
+            world.send(self, message)
+        world.check(self)
+        if not self._is_syncing and self.disk.synced < len(self.disk.writes):
+            self._is_syncing = True
+            lsn = len(self.disk.writes)
+            # A disk answers in a millisecond, and now and then takes its time.
+            is_slow = world.random.random() < world.slow_syncs
+            delay = world.random.uniform(0.0, 0.3) if is_slow else world.random.uniform(0.0005, 0.003)
+            world.later(delay, lambda: self._synced(lsn), self)
+        self._timer += 1
+        timer = self._timer
+        world.at(max(cell.poll_timeout(), world.now + 1e-4), lambda: self._expire(timer), self)
+
+    def _synced(self, lsn: int) -> None:
+        self._is_syncing = False
+        self.disk.synced = max(self.disk.synced, lsn)
+        self.call(lambda cell: cell.handle_synced(lsn, self.world.now))
+
+    def _expire(self, timer: int) -> None:
+        if timer == self._timer:
+            self.call(lambda cell: cell.handle_timeout(self.world.now))
+
+    def _replay(self, event: Replay) -> None:
+        for each in event.ranges:
+            for sequence, frame in self.disk.frames(each.ledger, each.first, each.last):
+                target = self.world.keeper_at(event.to_node)
+                if target is not None:
+                    self.world.deliver_frames(self, target, each.ledger, sequence, frame, is_fetched=True)
+
+
+class Writer:
+    """A producer that numbers frames, and sends them again until they are confirmed."""
+
+    def __init__(self, world: "World", number: int) -> None:
+        self.world = world
+        self.node = WRITER_NODE + number
+        self.ledger = Ledger(500 + number, 0, 1)
+        self.past: list[Ledger] = []
+        """Ledgers of earlier lives."""
+        self.tracker = StoredTracker(self.ledger.producer_id, 10.0)
+        self.sent = 0
+        self.reachable = True
+
+    @property
+    def confirmed(self) -> int:
+        return self.tracker.confirmed(self.ledger)
+
+    def begin_anew(self) -> Ledger:
+        """Go on under the next producer epoch. Return the old ledger, whose frames may still be under way."""
+        old = self.ledger
+        self.past.append(old)
+        self.ledger = old._replace(producer_epoch=old.producer_epoch + 1)
+        self.sent = 0
+        return old
+
+    def turn(self) -> None:
+        world = self.world
+        if self.past and world.random.random() < 0.2:
+            # The first life has not ended everywhere: its frames come late.
+            sequence = self.tracker.confirmed(self.past[-1]) + world.random.randint(1, 3)
+            for keeper in world.keepers:
+                world.deliver_frames(self, keeper, self.past[-1], sequence, b"late", is_fetched=False)
+        if world.is_writing and self.sent - self.confirmed < 16:
+            self.sent += 1
+            self.tracker.note_sent(self.ledger, self.sent, world.now)
+        for sequence in range(self.confirmed + 1, self.sent + 1):
+            if sequence == self.sent or world.random.random() < 0.2:
+                for keeper in world.keepers:
+                    world.deliver_frames(self, keeper, self.ledger, sequence, b"%d" % sequence, is_fetched=False)
+        if self.tracker.poll_request(world.now):
+            for keeper in world.keepers:
+                world.deliver(
+                    self,
+                    keeper,
+                    lambda cell: cell.receive_stored_request(self.ledger.producer_id, self.node),
+                )
+        world.later(world.random.uniform(0.02, 0.06), self.turn)
+
+    def receive(self, message: bytes) -> None:
+        if message[:1] == b"\1":
+            stored = decode_stored(message)
+            assert stored is not None
+            self.tracker.receive_stored(stored, self.world.now)
+        else:
+            command = decode_command(message)
+            if isinstance(command, Heartbeat):
+                self.tracker.receive_heartbeat(command, self.world.now)
+
+
+class World:
+    """Keepers, writers, a network and a clock."""
+
+    def __init__(
+        self, seed: int, keepers: int = 3, writers: int = 2, *, loss: float = 0.05, slow_syncs: float = 0.03
+    ) -> None:
+        self.random = Random(seed)
+        self.now = 0.0
+        self.loss = loss
+        """Share of messages that are lost."""
+        self.slow_syncs = slow_syncs
+        """Share of syncs that take up to 0.3 s."""
+        self.is_writing = True
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self.keepers = [Keeper(self, number, keepers) for number in range(1, keepers + 1)]
+        self.writers = [Writer(self, number) for number in range(writers)]
+        self.managers: dict[int, bytes] = {}
+        """Manager of each epoch."""
+        self.decided: dict[int, tuple[int, bytes]] = {}
+        """Epoch and body of each entry that a keeper said is committed."""
+        self.closed: dict[Ledger, Spans] = {}
+        """Final sets of closed ledgers."""
+        self.table_version = 0
+        self.proposed: set[int] = set()
+        self.states: dict[State, int] = defaultdict(int)
+        for keeper in self.keepers:
+            keeper.start()
+        for writer in self.writers:
+            writer.turn()
+
+    # Time
+
+    def at(self, when: float, act: Callable[[], None], of: Keeper | None = None) -> None:
+        """Do something at a time, unless the process has ended then."""
+        if when == float("inf"):
+            return
+        life = of.cell if of is not None else None
+        guarded = act if of is None else lambda: act() if of.cell is life else None
+        heapq.heappush(self._queue, (when, next(self._order), guarded))
+
+    def later(self, delay: float, act: Callable[[], None], of: Keeper | None = None) -> None:
+        self.at(self.now + delay, act, of)
+
+    def run(self, seconds: float) -> None:
+        """Let time go by."""
+        end = self.now + seconds
+        while self._queue and self._queue[0][0] <= end:
+            self.now, _, act = heapq.heappop(self._queue)
+            act()
+        self.now = end
+
+    def run_until(self, condition: Callable[[], bool], seconds_max: float = 30.0) -> float:
+        """Run until a condition holds. Return the time that it took, or raise BrokenPromiseError."""
+        began = self.now
+        while not condition():
+            if self.now - began > seconds_max:
+                raise BrokenPromiseError(f"no progress in {seconds_max} s: {self.describe()}")
+            self.run(0.05)
+        return self.now - began
+
+    # Network
+
+    def deliver(self, source: Keeper | Writer, target: Keeper, act: Callable[[Cell], None]) -> None:
+        """Deliver a call: perhaps never, perhaps late, perhaps twice."""
+        if not (source.reachable and target.reachable) and source is not target:
+            return
+        for _ in range(2 if self.random.random() < self.loss / 2 else 1):
+            if self.random.random() < self.loss:
+                continue
+            self.later(self._delay(), lambda: target.call(act))
+
+    def _delay(self) -> float:
+        return self.random.uniform(0.0001, 0.002) if self.random.random() < 0.97 else self.random.uniform(0.0, 0.4)
+
+    def send(self, source: Keeper, message: Outgoing) -> None:
+        match message:
+            case SendCommand():
+                data = message.command.encode()
+                for keeper in self.keepers:
+                    if keeper is not source:
+                        self.deliver(source, keeper, lambda cell: cell.receive(data, source.node, self.now))
+                for writer in self.writers:
+                    self._tell(source, writer, data)
+            case SendEntry():
+                epoch, index, body = message.epoch, message.index, message.data
+                for keeper in self.keepers:
+                    if keeper is not source:
+                        self.deliver(source, keeper, lambda cell: cell.receive_entry(epoch, index, body, self.now))
+            case SendStored():
+                data = message.stored.encode()
+                target = self.keeper_at(message.to_node)
+                if target is not None:
+                    self.deliver(source, target, lambda cell: cell.receive(data, source.node, self.now))
+                elif message.to_node >= WRITER_NODE:
+                    self._tell(source, self.writers[message.to_node - WRITER_NODE], data)
+
+    def _tell(self, source: Keeper, writer: Writer, data: bytes) -> None:
+        if source.reachable and self.random.random() >= self.loss:
+            self.later(self._delay(), lambda: writer.receive(data))
+
+    def deliver_frames(
+        self, source: Keeper | Writer, target: Keeper, ledger: Ledger, first: int, frame: bytes, *, is_fetched: bool
+    ) -> None:
+        node = source.node
+        self.deliver(
+            source,
+            target,
+            lambda cell: cell.receive_frames(ledger, first, (frame,), node, self.now, is_fetched=is_fetched),
+        )
+
+    def keeper_at(self, node: int) -> Keeper | None:
+        return next((keeper for keeper in self.keepers if keeper.node == node), None)
+
+    # Faults
+
+    def kill(self, keeper: Keeper) -> None:
+        """End the process. What it wrote stays."""
+        keeper.stop()
+
+    def cut_power(self, *keepers: Keeper) -> None:
+        for keeper in keepers:
+            keeper.stop()
+            keeper.disk.cut(self.random)
+
+    def lose_disk(self, keeper: Keeper) -> None:
+        """Lose everything but the ids of keeper and cell."""
+        if keeper.cell is not None:
+            keeper.cell_id = keeper.cell.cell_id
+        keeper.stop()
+        keeper.disk.lose()
+
+    # Promises
+
+    def check_event(self, keeper: Keeper, event: object) -> None:
+        cell = keeper.cell
+        assert cell is not None
+        match event:
+            case StateChanged(state=state, epoch=epoch):
+                self.states[state] += 1
+                if state is State.RECOVERING:
+                    other = self.managers.setdefault(epoch, keeper.keeper_id)
+                    if other != keeper.keeper_id:
+                        raise BrokenPromiseError(f"two managers of epoch {epoch}")
+                    keeper.confirmed_before = {
+                        ledger: writer.tracker.confirmed(ledger)
+                        for writer in self.writers
+                        for ledger in (*writer.past, writer.ledger)
+                    }
+                elif state in (State.CLAIMING, State.SERVING):
+                    for ledger, through in keeper.confirmed_before.items():
+                        if not cell.replica.ledgers.is_on_disk(ledger, 1, through + 1):
+                            raise BrokenPromiseError(f"confirmed through {through} of {ledger}, lost at a takeover")
+                    self._check_references(cell)
+            case Decided(index=index):
+                entry = cell.replica.log.entry(index)
+                known = self.decided.setdefault(index, (entry.epoch, entry.data))
+                if known != (entry.epoch, entry.data):
+                    raise BrokenPromiseError(f"entry {index} was decided twice, in epochs {known[0]} and {entry.epoch}")
+                for record in entry.body.records:
+                    if isinstance(record, CloseRecord):
+                        self.closed.setdefault(record.ledger, record.final)
+            case _:
+                pass
+
+    def _check_references(self, cell: Cell) -> None:
+        """Check that a manager holds what committed decisions refer to."""
+        log = cell.replica.log
+        for index in range(1, log.committed + 1):
+            for record in log.entry(index).body.records:
+                if not all(cell.replica.ledgers.is_on_disk(*span) for span in spans_of(record)):
+                    raise BrokenPromiseError(f"entry {index} is decided, and the manager lacks what it refers to")
+
+    def check(self, keeper: Keeper) -> None:
+        """Check what holds at any time."""
+        self.check_closed()
+        assert keeper.cell is not None
+        serving = [each for each in self.keepers if each.cell is not None and self.serves(each.cell)]
+        if len(serving) > 1:
+            raise BrokenPromiseError(f"{len(serving)} managers serve at a time")
+        if self.serves(keeper.cell):
+            version = keeper.cell.replica.table.version
+            if version < self.table_version:
+                raise BrokenPromiseError(f"the table went back from {self.table_version} to {version}")
+            self.table_version = version
+
+    def check_closed(self) -> None:
+        """Check that final sets include all that was confirmed, even if that came after the closing."""
+        for writer in self.writers:
+            for ledger in writer.past:
+                final = self.closed.get(ledger)
+                confirmed = writer.tracker.confirmed(ledger)
+                if final is not None and confirmed and not (final and final[0][0] == 1 and final[0][1] >= confirmed):
+                    raise BrokenPromiseError(f"confirmed through {confirmed}, and the final set is {final}")
+
+    def serves(self, cell: Cell) -> bool:
+        return cell.is_serving and cell.is_leased(self.now)
+
+    @property
+    def manager(self) -> Keeper | None:
+        """The keeper that serves."""
+        return next((each for each in self.keepers if each.cell is not None and self.serves(each.cell)), None)
+
+    def decide(self) -> None:
+        """Let the manager decide something: a subscription, the time, or that messages are handed out."""
+        keeper = self.manager
+        if keeper is None or keeper.cell is None:
+            return
+        cell, random = keeper.cell, self.random
+        place = Place(0, f"topic{random.randrange(3)}")
+        subscription = Subscription(1, place, "client", f"name{random.randrange(3)}", "")
+        version = cell.replica.table.version
+        writer = random.choice(self.writers)
+        # A manager hands out only what W members have.
+        held = min(writer.confirmed, cell.replica.ledgers.progress(writer.ledger).on_disk)
+        if random.random() < 0.4 and version not in self.proposed:
+            self.proposed.add(version)
+            keeper.call(lambda cell: cell.propose((TableRecord(version + 1, True, subscription, ()),), self.now))
+        elif random.random() < 0.2:
+            fence = FenceRecord(writer.begin_anew())
+            keeper.call(lambda cell: cell.propose((fence,), self.now))
+        elif held and random.random() < 0.5:
+            hand = HandRecord((Hand(Range(writer.ledger, held, 1), 1),))
+            keeper.call(lambda cell: cell.propose((hand,), self.now))
+        else:
+            keeper.call(lambda cell: cell.propose((TimeRecord(int(self.now * 1000)),), self.now))
+
+    def check_end(self) -> None:
+        """Heal everything, and check that the cell serves, that nothing is lost and that all agree."""
+        self.loss = 0.02
+        for keeper in self.keepers:
+            keeper.reachable = True
+            if keeper.cell is None:
+                keeper.start()
+        self.run_until(lambda: self.manager is not None)
+        self.run(2.0)
+        self.is_writing = False
+        self.run_until(lambda: all(writer.confirmed == writer.sent for writer in self.writers))
+        self.run_until(lambda: self.manager is not None)
+        self.run_until(self._manager_has_all)
+        keeper = self.manager
+        assert keeper is not None
+        assert keeper.cell is not None
+        for writer in self.writers:
+            assert writer.tracker.standing(self.now) is Standing.ABLE
+        for index, (epoch, data) in self.decided.items():
+            entry = keeper.cell.replica.log.entry(index)
+            if (entry.epoch, entry.data) != (epoch, data):
+                raise BrokenPromiseError(f"entry {index} was decided, and the manager has another one")
+
+    def _manager_has_all(self) -> bool:
+        keeper = self.manager
+        if keeper is None or keeper.cell is None:
+            return False
+        ledgers = keeper.cell.replica.ledgers
+        return all(ledgers.is_on_disk(writer.ledger, 1, writer.confirmed + 1) for writer in self.writers)
+
+    def describe(self) -> str:
+        """Return the state of all keepers, for the message of a failing test."""
+        return (
+            ", ".join(
+                f"{keeper.node}: down"
+                if keeper.cell is None
+                else f"{keeper.node}: {keeper.cell.state.name} epoch {keeper.cell.epoch}"
+                f" log {keeper.cell.replica.log.committed}/{keeper.cell.replica.log.last_index}"
+                for keeper in self.keepers
+            )
+            + "; "
+            + ", ".join(f"{writer.confirmed}/{writer.sent}" for writer in self.writers)
+        )
+
+
+def wander(world: World, seconds: float, *, disks_lost: int = 0) -> None:
+    """Break things at random for a while. A disk is lost only while the cell has recovered from the loss before."""
+    random = world.random
+    end = world.now + seconds
+    while world.now < end:
+        world.run(random.expovariate(3.0))
+        for _ in range(random.randrange(3)):
+            world.decide()
+        up = [keeper for keeper in world.keepers if keeper.cell is not None]
+        down = [keeper for keeper in world.keepers if keeper.cell is None]
+        match random.randrange(14):
+            case 0 if up:
+                world.kill(random.choice(up))
+            case 1 if up:
+                world.cut_power(random.choice(up))
+            case 2:
+                world.cut_power(*up)
+            case 3 if up:
+                random.choice(up).reachable = False
+            case 4 if world.manager is not None:
+                world.manager.reachable = False
+                world.run(random.uniform(1.0, 4.0))
+            case 5 if disks_lost and has_recovered(world):
+                disks_lost -= 1
+                victim = random.choice(world.keepers)
+                world.lose_disk(victim)
+                if random.random() < 0.7:
+                    victim.start()
+            case 6 | 7 | 8:
+                for keeper in world.keepers:
+                    keeper.reachable = True
+            case _ if down:
+                random.choice(down).start()
+            case _:
+                pass
+
+
+def has_recovered(world: World) -> bool:
+    """Return True if the newest decided configuration is complete and names all keepers as they are."""
+    newest = None
+    for _, data in (world.decided[index] for index in sorted(world.decided)):
+        body = decode_entry(data)
+        assert body is not None
+        for record in body.records:
+            if isinstance(record, ConfigureRecord):
+                newest = record
+    present = {Member(keeper.keeper_id, keeper.disk.incarnation) for keeper in world.keepers}
+    return newest is not None and newest.is_complete and set(newest.members) == present

@@ -1,0 +1,122 @@
+"""Tests of whole cells in virtual time: promises under random faults, takeovers, and rules broken by hand."""
+
+import os
+
+import broken_rules
+import pytest
+from cells import BrokenPromiseError, World, wander
+
+from fjm2.cell.outgoing import State
+
+SEED = int(os.environ.get("FJM2_SEED", "1"))
+"""First of the seeds. A failing test names its own."""
+SEEDS_TO_BREAK = 25
+"""Number of seeds in which a broken rule has to be found. Most are found in the first one."""
+
+
+def wandered(seed: int, *, keepers: int = 3, seconds: float = 20.0, disks_lost: int = 0) -> World:
+    """Return a cell after a while of faults, healed and checked."""
+    print(f"World: {seed=}")
+    world = World(seed, keepers, loss=0.1, slow_syncs=0.3)
+    world.run(5.0)
+    wander(world, seconds, disks_lost=disks_lost)
+    world.check_end()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 8))
+def test_promises_hold_through_kills_power_cuts_and_partitions(seed: int) -> None:
+    wandered(seed)
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 8))
+def test_promises_hold_when_disks_are_lost(seed: int) -> None:
+    wandered(seed, disks_lost=4)
+
+
+@pytest.mark.parametrize("keepers", [1, 5])
+def test_cells_of_one_and_of_five(keepers: int) -> None:
+    wandered(SEED, keepers=keepers, disks_lost=3 if keepers > 1 else 0)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(1000, 1100))
+def test_promises_hold_for_many_seeds(seed: int) -> None:
+    wandered(seed)
+    wandered(seed, disks_lost=4)
+
+
+def test_random_faults_reach_every_state() -> None:
+    """The tests above mean something only if takeovers and lost disks happen in them."""
+    worlds = [wandered(seed, disks_lost=4) for seed in range(SEED, SEED + 4)]
+    reached = {state for world in worlds for state, times in world.states.items() if times}
+    assert reached >= {State.FOLLOWER, State.CANDIDATE, State.RECOVERING, State.CLAIMING, State.SERVING, State.AMNESIAC}
+    assert sum(len(world.managers) for world in worlds) >= 6
+    assert sum(world.table_version for world in worlds) >= 4
+    assert sum(len(world.closed) for world in worlds) >= 1
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 5))
+def test_a_takeover_is_over_in_three_seconds(seed: int) -> None:
+    world = World(seed, loss=0.0)
+    world.run_until(lambda: world.manager is not None, 8.0)
+    world.run(1.0)
+    first = world.manager
+    assert first is not None
+    world.kill(first)
+    took_s = world.run_until(lambda: world.manager is not None, 3.0)
+    assert took_s > 1.0  # not before the lease of the first manager has ended
+    world.check_end()
+
+
+def test_a_cut_off_manager_stops_before_the_next_one_serves() -> None:
+    world = World(SEED, loss=0.0)
+    world.run_until(lambda: world.manager is not None, 8.0)
+    first = world.manager
+    assert first is not None
+    assert first.cell is not None
+    first.reachable = False
+    world.run(0.8)
+    assert not first.cell.is_serving
+    world.run_until(lambda: world.manager is not None, 3.0)
+    assert world.manager is not first
+    world.check_end()
+
+
+def test_two_of_three_go_on_and_one_does_not() -> None:
+    world = World(SEED, loss=0.0)
+    world.run_until(lambda: world.manager is not None, 8.0)
+    world.kill(world.keepers[0])
+    world.run_until(lambda: world.manager is not None, 5.0)
+    world.kill(world.keepers[1])
+    world.run(10.0)
+    assert world.manager is None
+    confirmed = [writer.confirmed for writer in world.writers]
+    world.run(5.0)
+    assert [writer.confirmed for writer in world.writers] == confirmed
+    world.check_end()
+
+
+def test_a_keeper_alone_founds_no_cell_of_three() -> None:
+    world = World(SEED, loss=0.0)
+    for keeper in world.keepers[1:]:
+        world.kill(keeper)
+    world.run(30.0)
+    cell = world.keepers[0].cell
+    assert cell is not None
+    assert cell.state is State.EMPTY
+    assert not cell.cell_id
+    world.check_end()
+
+
+@pytest.mark.parametrize("name", broken_rules.BROKEN)
+def test_a_broken_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rule is needed, and the simulator sees that: a simulator that never fails proves nothing."""
+    break_rule, disks_lost = broken_rules.BROKEN[name]
+    break_rule(monkeypatch)
+    for seed in range(SEEDS_TO_BREAK):
+        try:
+            wandered(seed, disks_lost=disks_lost)
+        except BrokenPromiseError:
+            return
+    pytest.fail(f"{name}: nothing broke in {SEEDS_TO_BREAK} seeds")
