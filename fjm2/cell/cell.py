@@ -12,7 +12,7 @@ from typing import Final
 
 from .context import Context, Storage
 from .decision_log import Appended
-from .election import Election
+from .election import Election, is_plausible
 from .founding import Founder
 from .manager import Manager
 from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, State, StateChanged
@@ -34,6 +34,8 @@ from .wire.stored import STORED_VERSION, Stored, decode_stored
 
 WRITERS_MAX: Final = 2000
 """Most writers that are told unasked. Others ask."""
+REPLAY_RANGES_MAX: Final = 1000
+"""Most ranges that one fetch gets. The next one names the rest."""
 _COUNT_MAX: Final = 0xFFFF_FFFF
 
 
@@ -45,6 +47,8 @@ class Drop(Enum):
     """Of another cell."""
     STALE = auto()
     """Of an older epoch."""
+    IMPLAUSIBLE = auto()
+    """Of an epoch far ahead."""
     CONTRADICTION = auto()
     """An entry that does not fit the log."""
 
@@ -266,7 +270,7 @@ class Cell:
             return
         if heartbeat.epoch > self.epoch:
             self._adopt(heartbeat.epoch, now)
-        if self._manager is not None:
+        if self._manager is not None or heartbeat.epoch != self.epoch:
             return
         self._election.hear_manager(now)
         self._newest, self._manager_node = heartbeat, source
@@ -314,23 +318,28 @@ class Cell:
             self.replica.fetch_frames(self.replica.lacking(stored.progresses()), now)
 
     def _receive_fetch(self, fetch: Fetch) -> None:
-        found = []
-        for wanted in fetch.ranges:
-            ledger = wanted.ledger
-            if ledger.lane == DECISION_LANE:
-                if self._manager is not None:
-                    self._manager.replay_decisions(wanted)
-            elif self._manager is not None or fetch.reply_to == self._manager_node:
-                for first, end in self.replica.ledgers.on_disk_within(ledger, wanted.first, wanted.last + 1):
-                    found.append(Range(ledger, first, min(end - first, _COUNT_MAX)))
-        if found and fetch.reply_to != self._context.node_id:
-            self._context.events.append(Replay(fetch.reply_to, tuple(found)))
+        if fetch.reply_to == self._context.node_id:
+            return
+        is_managing = self._manager is not None
+        # The manager answers all, the others only the manager.
+        wanted = fetch.ranges if is_managing or fetch.reply_to == self._manager_node else ()
+        if self._manager is not None and wanted and wanted[0].ledger.lane == DECISION_LANE:
+            self._manager.replay_decisions(wanted[0])
+        found = [
+            Range(each.ledger, first, min(end - first, _COUNT_MAX))
+            for each in wanted
+            for first, end in self.replica.ledgers.on_disk_within(each.ledger, each.first, each.last + 1)
+        ]
+        if found:
+            self._context.events.append(Replay(fetch.reply_to, tuple(found[:REPLAY_RANGES_MAX])))
 
     # What follows
 
     def _adopt(self, epoch: int, now: float) -> None:
         """Promise a higher epoch that was heard, and follow."""
-        if self.replica.store_promise(epoch, NOBODY):
+        if not is_plausible(epoch, self.epoch):
+            self.dropped[Drop.IMPLAUSIBLE] += 1
+        elif self.replica.store_promise(epoch, NOBODY):
             self._manager = None
             self._manager_node = 0
             self._election.withdraw(now)

@@ -12,6 +12,11 @@ _ID_BITS: Final = 128
 _RING: Final = 1 << _ID_BITS
 NUMBERS_OF_AN_EPOCH: Final = 256
 """A configuration's number is its epoch times this, and a count: no two managers give the same number."""
+EPOCH_MAX: Final = (1 << 32) // NUMBERS_OF_AN_EPOCH - 1
+"""Last epoch whose configurations have numbers."""
+EPOCH_LEAP_MAX: Final = 1 << 20
+"""Furthest that an epoch may be ahead to be believed: an election a second for twelve days. A forged one cannot use up
+all epochs."""
 
 
 def bus_key(group: str, port: int) -> int:

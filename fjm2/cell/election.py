@@ -1,5 +1,6 @@
 """Elections: a candidate's pre-votes and votes, and the votes that a member gives."""
 
+from .configuration import EPOCH_LEAP_MAX, EPOCH_MAX
 from .context import Context
 from .outgoing import SendCommand
 from .replica import Replica
@@ -8,6 +9,11 @@ from .wire.commands import VoteAnswer, VoteFlag, VoteRequest
 from .wire.fields import Member
 
 NEVER = float("inf")
+
+
+def is_plausible(epoch: int, promised: int) -> bool:
+    """Return True if an epoch is newer than the promised one, and not so much newer that it must be forged."""
+    return promised < epoch <= min(EPOCH_MAX, promised + EPOCH_LEAP_MAX)
 
 
 class Election:
@@ -53,7 +59,7 @@ class Election:
         if now < self._asks_at:
             return
         membership = self._replica.log.membership
-        if self._context.me not in membership:
+        if self._context.me not in membership or self._replica.promise.epoch >= EPOCH_MAX:
             self._asks_at = now + SUSPICION_S
             return
         if not self._is_ranked:
@@ -125,7 +131,7 @@ class Election:
         elif (request.epoch, request.candidate) == promise:
             if self._replica.promised_on_disk >= request.epoch:
                 self._answer(request, is_granted=True)
-        elif may_vote and request.epoch > promise.epoch:
+        elif may_vote and is_plausible(request.epoch, promise.epoch):
             if self._replica.store_promise(request.epoch, request.candidate):
                 self.withdraw(now)
                 self._asks_at = now + SUSPICION_S

@@ -10,8 +10,9 @@ from fjm2.base.ranges import RangeSet
 from .wire.ranges import Ledger, Spans
 from .wire.stored import LEDGERS_MAX, Progress
 
-OPEN_MAX: Final = LEDGERS_MAX
-"""Most ledgers that are not closed. One STORED names all of them when a new manager asks."""
+OPEN_MAX: Final = LEDGERS_MAX - 100
+"""Most ledgers that are not closed. One STORED names all of them when a new manager asks, and there is room for those
+that decisions name."""
 CLOSED_MAX: Final = 50_000
 """Most closed ledgers: some 7,000 writers a day, each of which is remembered for 7 days."""
 WRITER_OPEN_MAX: Final = 32

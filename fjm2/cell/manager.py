@@ -102,12 +102,16 @@ class Manager:
 
     def receive_stored(self, stored: Stored, source: int, now: float) -> None:
         """Take an answer to a heartbeat that was given in this epoch."""
-        report = self.reports.note(stored, source, now)
-        if report is not None:
-            self._renew_lease()
+        membership = self._replica.log.membership
+        report = self.reports.note(stored, source, now, membership)
+        if report is None:
+            return
+        member = Member(stored.keeper_id, stored.incarnation)
+        self._renew_lease()
+        if member in membership:
             self._replica.fetch_frames(self._replica.lacking(stored.progresses()), now)
-            self._help(Member(stored.keeper_id, stored.incarnation), report)
-            self.advance(now)
+        self._help(member, report)
+        self.advance(now)
 
     def _help(self, member: Member, report: Report) -> None:
         """Tell a keeper that lacks something what there is, so that it fetches it."""

@@ -25,7 +25,7 @@ from .wire.records import (
     TimeRecord,
     decode_entry,
 )
-from .wire.stored import Progress, Stored, StoredFlag, progress_array
+from .wire.stored import LEDGERS_MAX, Progress, Stored, StoredFlag, progress_array
 
 NOBODY: Final = bytes(16)
 """Keeper id in the promise of a member that has heard of an epoch and voted for nobody."""
@@ -264,7 +264,7 @@ class Replica:
             durable_lsn=self.durable_lsn,
             promised_epoch=self.promised_on_disk,
             heartbeat=self.heartbeat if self.promise.epoch == self.promised_on_disk else 0,
-            ledgers=progress_array(ledgers),
+            ledgers=progress_array(ledgers[-LEDGERS_MAX:]),
         )
         context.outgoing.append(SendStored(to_node, stored))
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
+from .configuration import Membership
 from .wire.fields import Member
 from .wire.ranges import DECISION_LANE, Ledger
-from .wire.stored import Progress, Stored, StoredFlag
+from .wire.stored import Progress, Stored
 
 REPORTS_MAX: Final = 16
 """Most keepers that a manager listens to: members, and spares that may become members."""
@@ -14,7 +15,7 @@ REPORTS_MAX: Final = 16
 class Report:
     """The last word of one keeper in one incarnation."""
 
-    __slots__ = ("answered", "configuration", "decided", "heard_at", "is_member", "node_id", "progresses", "stored")
+    __slots__ = ("answered", "configuration", "decided", "heard_at", "node_id", "progresses", "stored")
 
     def __init__(self) -> None:
         self.node_id = 0
@@ -24,8 +25,6 @@ class Report:
         self.decided = 0
         """Index through which it has the log of this epoch on disk, with all that it refers to."""
         self.configuration = 0
-        self.is_member = False
-        """False if the keeper says that it does not count."""
         self.progresses: dict[Ledger, Progress] = {}
         self.stored: Stored | None = None
 
@@ -47,20 +46,24 @@ class Reports:
     def get(self, member: Member) -> Report | None:
         return self._reports.get(member)
 
-    def note(self, stored: Stored, source: int, now: float) -> Report | None:
-        """Take an answer that was given in the manager's epoch. Return None if there is no room for the keeper."""
+    def note(self, stored: Stored, source: int, now: float, membership: Membership) -> Report | None:
+        """Take an answer that was given in the manager's epoch. Return None if there is no room for the keeper.
+
+        Keepers that are no members make room for others, so that strangers cannot drive a member out.
+        """
         member = Member(stored.keeper_id, stored.incarnation)
         report = self._reports.get(member)
         if report is None:
             if len(self._reports) >= REPORTS_MAX:
-                oldest = min(self._reports, key=lambda each: self._reports[each].heard_at)
-                del self._reports[oldest]
+                strangers = [each for each in self._reports if each not in membership]
+                if not strangers:
+                    return None
+                del self._reports[min(strangers, key=lambda each: self._reports[each].heard_at)]
             report = self._reports[member] = Report()
         report.node_id = source
         report.heard_at = now
         report.answered = max(report.answered, stored.heartbeat)
         report.configuration = max(report.configuration, stored.configuration)
-        report.is_member = not stored.flags & StoredFlag.DOES_NOT_COUNT
         report.stored = stored
         for progress in stored.progresses():
             if progress.ledger == self._decisions:

@@ -143,7 +143,7 @@ class Keeper:
         self.cell = None
         self._timer += 1
 
-    def call(self, act: Callable[[Cell], None]) -> None:
+    def call(self, act: Callable[[Cell], object]) -> None:
         """Do something with the cell, unless the process is down."""
         if self.cell is not None:
             act(self.cell)

@@ -1,0 +1,177 @@
+"""Tests of votes: on disk before they are answered, one in an epoch, and only for logs that have everything."""
+
+from single_keepers import CELL_ID, FOUNDED, MEMBERS, body, cell, events, heartbeat, only_stored, sent, vote_request
+
+from fjm2.cell.cell import Cell
+from fjm2.cell.outgoing import State, StateChanged
+from fjm2.cell.replica import StoredEntry
+from fjm2.cell.wire.commands import VoteAnswer, VoteFlag, VoteRequest
+from fjm2.cell.wire.fields import Member
+from fjm2.cell.wire.records import OpenRecord
+
+LATER = 10.0
+"""A time at which members vote again after their start."""
+
+
+def votes(keeper: Cell) -> list[VoteAnswer]:
+    return [message for message in sent(keeper) if isinstance(message, VoteAnswer)]
+
+
+def granted(keeper: Cell) -> list[bool]:
+    return [bool(answer.flags & VoteFlag.GRANTED) for answer in votes(keeper)]
+
+
+def answer(voter: Member, epoch: int, flags: int) -> bytes:
+    return VoteAnswer(
+        flags=flags,
+        epoch=epoch,
+        cell_id=CELL_ID,
+        candidate=MEMBERS[0].keeper_id,
+        configuration=1,
+        last_epoch=0,
+        last_index=1,
+        voter=voter,
+    ).encode()
+
+
+def test_a_vote_is_answered_when_it_is_on_disk() -> None:
+    keeper, store = cell()
+    keeper.receive(vote_request(2), 2, LATER)
+    assert votes(keeper) == []
+    keeper.handle_synced(store.lsn, LATER)
+    (vote,) = votes(keeper)
+    assert (vote.epoch, vote.voter, vote.flags) == (2, MEMBERS[0], VoteFlag.GRANTED)
+
+
+def test_a_member_votes_once_in_an_epoch() -> None:
+    keeper, store = cell()
+    keeper.receive(vote_request(2), 2, LATER)
+    keeper.receive(vote_request(2, candidate=2), 3, LATER)
+    keeper.handle_synced(store.lsn, LATER)
+    answers = votes(keeper)
+    assert [(vote.candidate, bool(vote.flags)) for vote in answers] == [
+        (MEMBERS[2].keeper_id, False),
+        (MEMBERS[1].keeper_id, True),
+    ]
+    keeper.receive(vote_request(2), 2, LATER)  # the same candidate asks again, as its answer got lost
+    assert granted(keeper) == [True]
+
+
+def test_a_vote_that_was_given_before_a_restart_counts_after_it() -> None:
+    keeper, _ = cell(promised=2)  # for nobody that asks
+    keeper.receive(vote_request(2), 2, LATER)
+    assert granted(keeper) == [False]
+
+
+def test_a_vote_is_not_given_if_it_cannot_be_stored() -> None:
+    keeper, store = cell()
+    store.is_full = True
+    keeper.receive(vote_request(2), 2, LATER)
+    keeper.handle_synced(5, LATER)
+    assert granted(keeper) == []
+
+
+def test_votes_go_to_logs_that_are_as_new() -> None:
+    newer = StoredEntry(1, 2, body(0, OpenRecord()))
+    for last, expected in (((0, 9), False), ((1, 1), False), ((1, 2), True), ((2, 1), True)):
+        keeper, _ = cell(newer)
+        keeper.receive(vote_request(2, flags=VoteFlag.PRE_VOTE, last=last), 2, LATER)
+        assert granted(keeper) == [expected], last
+        keeper, store = cell(newer)
+        keeper.receive(vote_request(2, last=last), 2, LATER)
+        keeper.handle_synced(store.lsn, LATER)
+        assert granted(keeper) == [expected], last
+
+
+def test_no_vote_after_a_start_or_a_heartbeat() -> None:
+    for flags in (0, VoteFlag.PRE_VOTE):
+        keeper, _ = cell()
+        keeper.receive(vote_request(2, flags=flags), 2, 0.74)
+        assert granted(keeper) == [False]
+        keeper.receive(heartbeat(1), 3, LATER)
+        sent(keeper)
+        keeper.receive(vote_request(2, flags=flags), 2, LATER + 0.74)
+        assert granted(keeper) == [False]
+
+
+def test_a_pre_vote_promises_nothing() -> None:
+    keeper, store = cell()
+    keeper.receive(vote_request(5, flags=VoteFlag.PRE_VOTE), 2, LATER)
+    assert granted(keeper) == [True]
+    assert (keeper.epoch, store.lsn) == (1, 0)
+
+
+def elected(keeper: Cell, lsn: int, voter: Member) -> State:
+    """Give a candidate a pre-vote and a vote, and return its state."""
+    keeper.handle_timeout(1.0)
+    keeper.receive(answer(voter, 2, VoteFlag.PRE_VOTE | VoteFlag.GRANTED), 2, 1.0)
+    assert [bool(each.flags) for each in sent(keeper) if isinstance(each, VoteRequest)] == [True]
+    keeper.handle_synced(lsn, 1.0)
+    keeper.receive(answer(voter, 2, VoteFlag.GRANTED), 2, 1.0)
+    return keeper.state
+
+
+def test_w_votes_make_a_manager() -> None:
+    keeper, _ = cell()
+    assert elected(keeper, 1, MEMBERS[1]) is State.RECOVERING
+    assert [event.state for event in events(keeper) if isinstance(event, StateChanged)] == [
+        State.CANDIDATE,
+        State.RECOVERING,
+    ]
+
+
+def test_votes_before_one_s_own_is_on_disk_do_not_count() -> None:
+    keeper, _ = cell()
+    assert elected(keeper, 0, MEMBERS[1]) is State.CANDIDATE
+
+
+def test_votes_of_strangers_and_of_lost_stores_do_not_count() -> None:
+    for voter in (MEMBERS[3], Member(MEMBERS[1].keeper_id, 2)):
+        keeper, _ = cell()
+        keeper.handle_timeout(1.0)
+        for _ in range(3):
+            keeper.receive(answer(voter, 2, VoteFlag.PRE_VOTE | VoteFlag.GRANTED), 2, 1.0)
+        keeper.handle_synced(1, 1.0)
+        assert (keeper.state, keeper.epoch) == (State.CANDIDATE, 1)
+
+
+def test_a_refusal_tells_a_higher_epoch() -> None:
+    keeper, _ = cell()
+    keeper.handle_timeout(1.0)
+    keeper.receive(answer(MEMBERS[1], 7, VoteFlag.PRE_VOTE), 2, 1.0)
+    assert keeper.epoch == 7
+    assert keeper.state is State.FOLLOWER
+
+
+def test_a_keeper_that_no_configuration_names_is_no_candidate() -> None:
+    keeper, _ = cell(me=Member(MEMBERS[0].keeper_id, 2))
+    for second in range(1, 30):
+        keeper.handle_timeout(float(second))
+    assert sent(keeper) == []
+    assert keeper.state is State.AMNESIAC
+
+
+def test_a_heartbeat_of_an_older_manager_is_answered_with_the_newer_epoch() -> None:
+    keeper, _ = cell(promised=3)
+    keeper.receive(heartbeat(2), 2, LATER)
+    (stored,) = only_stored(sent(keeper))
+    assert (stored.promised_epoch, stored.heartbeat) == (3, 0)
+
+
+def test_a_lease_is_renewed_only_by_a_promise_on_disk() -> None:
+    keeper, store = cell()
+    keeper.receive(heartbeat(2, number=4), 2, LATER)
+    (early,) = only_stored(sent(keeper))
+    assert (early.promised_epoch, early.heartbeat) == (1, 0)
+    keeper.handle_synced(store.lsn, LATER)
+    assert (2, 4) in {(stored.promised_epoch, stored.heartbeat) for stored in only_stored(sent(keeper))}
+
+
+def test_epochs_far_ahead_are_not_believed() -> None:
+    """A forged epoch must not use up all that are left."""
+    keeper, _ = cell()
+    keeper.receive(heartbeat(0xFFFFFFFF), 2, LATER)
+    keeper.receive_entry(0xFFFFFFFF, 2, body(0, OpenRecord()), LATER)
+    keeper.receive(vote_request(0xFFFFFFFF), 2, LATER)
+    assert keeper.epoch == 1
+    assert FOUNDED.epoch == 0
