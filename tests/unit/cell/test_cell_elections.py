@@ -57,6 +57,19 @@ def test_a_member_votes_once_in_an_epoch() -> None:
     assert granted(keeper) == [True]
 
 
+def test_an_older_promise_on_disk_answers_for_no_newer_vote() -> None:
+    keeper, _ = cell()
+    keeper.receive(heartbeat(2), 2, 1.0)
+    keeper.receive(vote_request(3), 2, LATER)
+    keeper.receive(vote_request(3), 2, LATER)
+    sent(keeper)
+    keeper.handle_synced(1, LATER)  # the promise of epoch 2
+    keeper.receive(vote_request(3), 2, LATER)
+    assert granted(keeper) == []
+    keeper.handle_synced(2, LATER)
+    assert granted(keeper) == [True]
+
+
 def test_a_vote_that_was_given_before_a_restart_counts_after_it() -> None:
     keeper, _ = cell(promised=2)  # for nobody that asks
     keeper.receive(vote_request(2), 2, LATER)
@@ -123,6 +136,21 @@ def test_w_votes_make_a_manager() -> None:
 def test_votes_before_one_s_own_is_on_disk_do_not_count() -> None:
     keeper, _ = cell()
     assert elected(keeper, 0, MEMBERS[1]) is State.CANDIDATE
+    keeper.receive(answer(MEMBERS[2], 2, VoteFlag.GRANTED), 3, 1.0)
+    assert keeper.state is State.CANDIDATE
+
+
+def test_a_candidate_asks_for_votes_when_its_own_is_on_disk() -> None:
+    keeper, _ = cell()
+    keeper.receive(answer(MEMBERS[1], 2, VoteFlag.PRE_VOTE), 2, 0.5)
+    keeper.receive(heartbeat(2), 2, 0.5)
+    keeper.handle_timeout(1.3)
+    keeper.receive(answer(MEMBERS[1], 3, VoteFlag.PRE_VOTE | VoteFlag.GRANTED), 2, 1.3)
+    sent(keeper)
+    keeper.handle_synced(1, 1.4)  # the promise of epoch 2
+    assert not any(isinstance(each, VoteRequest) for each in sent(keeper))
+    keeper.handle_synced(2, 1.4)
+    assert [each.epoch for each in sent(keeper) if isinstance(each, VoteRequest)] == [3]
 
 
 def test_votes_of_strangers_and_of_lost_stores_do_not_count() -> None:
