@@ -66,9 +66,7 @@ class MemberChange:
     def _has_caught_up(self, report: Report) -> bool:
         """Return True if a keeper holds what the manager held a second ago."""
         return report.decided >= self._past_committed > 0 and all(
-            ledger in report.progresses and report.progresses[ledger].on_disk >= on_disk
-            for ledger, on_disk in self._past.items()
-            if on_disk
+            report.on_disk_through(ledger) >= on_disk for ledger, on_disk in self._past.items()
         )
 
     def _plan(self, configuration: ConfigureRecord, member: Member, now: float) -> tuple[Member, ...] | None:
@@ -97,9 +95,9 @@ class MemberChange:
             return ()
         ledgers = self._replica.ledgers
         target = {ledger: ledgers.progress(ledger).on_disk for ledger in ledgers.open_ledgers}
-        for member, report in reported.items():
+        for report in reported.values():
             for ledger, progress in report.progresses.items():
-                if member in old.members and not progress.is_closed:
+                if not progress.is_closed:
                     target[ledger] = max(target.get(ledger, 0), progress.on_disk)
         holders = {member for member, report in reported.items() if _holds(report, target)}
         if all(ledgers.is_on_disk(ledger, 1, on_disk + 1) for ledger, on_disk in target.items()):
@@ -110,7 +108,4 @@ class MemberChange:
 
 
 def _holds(report: Report, target: dict[Ledger, int]) -> bool:
-    return all(
-        on_disk == 0 or (ledger in report.progresses and report.progresses[ledger].on_disk >= on_disk)
-        for ledger, on_disk in target.items()
-    )
+    return all(report.on_disk_through(ledger) >= on_disk for ledger, on_disk in target.items())

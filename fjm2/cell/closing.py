@@ -32,7 +32,7 @@ class LedgerClosing:
         return tuple(records)
 
     def _is_final(self, ledger: Ledger) -> bool:
-        """Return True if W members, this one among them, are fenced, and all of them hold all that one of them has.
+        """Return True if W members, this one among them, are fenced and hold the same.
 
         Were a frame of the final set on one disk only, the loss of that disk would leave a decision that nobody can
         confirm. What lies behind a hole was neither confirmed nor delivered, and is left out.
@@ -43,11 +43,10 @@ class LedgerClosing:
             return False
         # A member that confirms FENCE reports what it has in the same message, and that cannot grow any more but by
         # what this keeper has.
-        fenced = {
-            member: report.progresses[ledger].on_disk if ledger in report.progresses else 0
-            for member, report in self._reports
-            if report.decided >= index
-        }
         through = replica.ledgers.progress(ledger).on_disk
-        holders = {member for member, on_disk in fenced.items() if on_disk == through} | {self._context.me}
-        return through >= max(fenced.values(), default=0) and replica.log.membership.has_majority(holders)
+        holders = {
+            member
+            for member, report in self._reports
+            if report.decided >= index and report.on_disk_through(ledger) == through
+        }
+        return replica.log.membership.has_majority(holders | {self._context.me})

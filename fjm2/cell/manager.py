@@ -117,11 +117,8 @@ class Manager:
         """Tell a keeper that lacks something what there is, so that it fetches it."""
         if member not in self._replica.log.membership and not self._change.wants(member):
             return
-        lacks = [
-            mine
-            for mine in self._replica.full_progress()[1:]
-            if mine.ledger not in report.progresses or report.progresses[mine.ledger].on_disk < mine.on_disk
-        ]
+        held = self._replica.full_progress()[1:]
+        lacks = [mine for mine in held if report.on_disk_through(mine.ledger) < mine.on_disk]
         if lacks:
             self._replica.send_stored(report.node_id, lacks)
 

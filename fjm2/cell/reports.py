@@ -28,6 +28,11 @@ class Report:
         self.progresses: dict[Ledger, Progress] = {}
         self.stored: Stored | None = None
 
+    def on_disk_through(self, ledger: Ledger) -> int:
+        """Return the sequence through which the keeper has a ledger on disk."""
+        progress = self.progresses.get(ledger)
+        return 0 if progress is None else progress.on_disk
+
     @property
     def durable_lsn(self) -> int:
         return 0 if self.stored is None else self.stored.durable_lsn

@@ -256,7 +256,14 @@ class World:
     """Keepers, writers, a network and a clock."""
 
     def __init__(
-        self, seed: int, keepers: int = 3, writers: int = 2, *, loss: float = 0.05, slow_syncs: float = 0.03
+        self,
+        seed: int,
+        keepers: int = 3,
+        writers: int = 2,
+        *,
+        members: int | None = None,
+        loss: float = 0.05,
+        slow_syncs: float = 0.03,
     ) -> None:
         self.random = Random(seed)
         self.now = 0.0
@@ -267,7 +274,7 @@ class World:
         self.is_writing = True
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        self.keepers = [Keeper(self, number, keepers) for number in range(1, keepers + 1)]
+        self.keepers = [Keeper(self, number, members or keepers) for number in range(1, keepers + 1)]
         self.writers = [Writer(self, number) for number in range(writers)]
         self.managers: dict[int, bytes] = {}
         """Manager of each epoch."""
@@ -492,13 +499,13 @@ class World:
         self.run_until(lambda: all(writer.confirmed == writer.sent for writer in self.writers))
         self.run_until(lambda: self.manager is not None)
         self.run_until(self._manager_has_all)
-        keeper = self.manager
-        assert keeper is not None
-        assert keeper.cell is not None
+        last = self.manager
+        assert last is not None
+        assert last.cell is not None
         for writer in self.writers:
             assert writer.tracker.standing(self.now) is Standing.ABLE
         for index, (epoch, data) in self.decided.items():
-            entry = keeper.cell.replica.log.entry(index)
+            entry = last.cell.replica.log.entry(index)
             if (entry.epoch, entry.data) != (epoch, data):
                 raise BrokenPromiseError(f"entry {index} was decided, and the manager has another one")
 

@@ -109,6 +109,28 @@ def test_a_keeper_alone_founds_no_cell_of_three() -> None:
     world.check_end()
 
 
+def test_a_spare_replaces_a_member_that_stays_away_for_a_minute() -> None:
+    world = World(SEED, keepers=4, members=3, loss=0.02)
+    world.run_until(lambda: world.manager is not None, 8.0)
+    world.run(2.0)
+    (spare,) = (keeper for keeper in world.keepers if keeper.cell is not None and keeper.cell.state is State.SPARE)
+    away = next(keeper for keeper in world.keepers if keeper not in (spare, world.manager))
+    world.kill(away)
+    world.run(55.0)
+    assert spare.cell is not None
+    assert spare.cell.state is State.SPARE
+    world.run_until(lambda: spare.cell is not None and spare.cell.state is State.FOLLOWER, 15.0)
+    # Its predecessor is none of the members, and two of three, the new one among them, go on without the third.
+    away.start()
+    world.run(3.0)
+    assert away.cell is not None
+    assert away.cell.state is State.SPARE
+    other = next(keeper for keeper in world.keepers if keeper not in (spare, away))
+    world.kill(other)
+    world.run_until(lambda: world.manager is not None, 5.0)
+    world.check_end()
+
+
 @pytest.mark.parametrize("name", broken_rules.BROKEN)
 def test_a_broken_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rule is needed, and the simulator sees that: a simulator that never fails proves nothing."""
