@@ -44,11 +44,11 @@ class Drop(Enum):
 
     MALFORMED = auto()
     FOREIGN = auto()
-    """Of another cell."""
+    """It belongs to another cell."""
     STALE = auto()
-    """Of an older epoch."""
+    """Its epoch is older than the promised one."""
     IMPLAUSIBLE = auto()
-    """Of an epoch far ahead."""
+    """Its epoch is too far ahead."""
     CONTRADICTION = auto()
     """An entry that does not fit the log."""
 
@@ -248,7 +248,7 @@ class Cell:
             return self._manager.next_at
         return self._election.next_at if self._founder.is_done else self._founder.next_at
 
-    # What is heard
+    # Messages
 
     def _receive_founding(self, message: Founding, now: float) -> None:
         if not self._founder.is_done:
@@ -333,7 +333,7 @@ class Cell:
         if found:
             self._context.events.append(Replay(fetch.reply_to, tuple(found[:REPLAY_RANGES_MAX])))
 
-    # What follows
+    # Consequences
 
     def _adopt(self, epoch: int, now: float) -> None:
         """Promise a higher epoch that was heard, and follow."""

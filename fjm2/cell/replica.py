@@ -1,4 +1,4 @@
-"""What every member of a cell holds: promise, decision log, ledgers and table; and how far all that is on disk."""
+"""The holdings of a member: promise, decision log, ledgers and table; and how far all that is on disk."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -33,6 +33,9 @@ FETCH_RANGES_MAX: Final = 40
 """Most ranges of a fetch: as many as one datagram of 1,400 bytes holds. The next fetch names further ones."""
 FETCH_INTERVAL_S: Final = 0.1
 """Shortest time between fetches of a member: an answer takes a disk and a round trip."""
+DECISIONS: Final = "decisions"
+FRAMES: Final = "frames"
+"""Kinds of fetches, of which one does not wait for the other."""
 _COUNT_MAX: Final = 0xFFFF_FFFF
 """Largest count that a range can name."""
 
@@ -48,7 +51,7 @@ class StoredEntry:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a store held when its keeper started."""
+    """Content of a store at the start of its keeper."""
 
     cell_id: int = 0
     promised: int = 0
@@ -80,7 +83,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class Synced:
-    """What has reached the disk."""
+    """Kinds of things that have reached the disk."""
 
     producers: set[int] = field(default_factory=set)
     """Writers whose ledgers have progressed."""
@@ -109,8 +112,8 @@ class Replica:
         self._applied = 0
         self._time_ms = 0
         self._pending: deque[_Pending] = deque()
-        self._fetch_frames_at = 0.0
-        self._fetch_decisions_at = 0.0
+        self._fetch_at = {DECISIONS: 0.0, FRAMES: 0.0}
+        """Times before which nothing is fetched again."""
         context.cell_id = remembered.cell_id
         for span in remembered.spans:
             self.ledgers.restore(span, now)
@@ -124,7 +127,7 @@ class Replica:
             self.ledgers.fence(ledger, now)
         self._advance_confirmable()
 
-    # What is stored
+    # Writing
 
     def store_promise(self, epoch: int, voted_for: bytes) -> bool:
         """Promise an epoch, and with it a vote. Return False if the store has no room for it."""
@@ -183,7 +186,7 @@ class Replica:
         """Return the ledger of the decision log of an epoch."""
         return Ledger(self._context.cell_id, epoch, DECISION_LANE)
 
-    # What is on disk
+    # Syncing
 
     def handle_synced(self, lsn: int) -> Synced:
         """Note that everything through a batch is on disk. Return what that changed."""
@@ -280,15 +283,15 @@ class Replica:
 
     def fetch_frames(self, ranges: Sequence[Range], now: float) -> None:
         """Ask for frames, unless it was done a moment ago."""
-        if ranges and now >= self._fetch_frames_at:
-            self._fetch_frames_at = now + FETCH_INTERVAL_S
+        if ranges and now >= self._fetch_at[FRAMES]:
+            self._fetch_at[FRAMES] = now + FETCH_INTERVAL_S
             self._fetch(ranges)
 
     def fetch_decisions(self, through: int, now: float) -> None:
         """Ask the manager for the entries that are missing, unless it was done a moment ago."""
         first = self.log.next_wanted(self.promise.epoch)
-        if first <= through and now >= self._fetch_decisions_at:
-            self._fetch_decisions_at = now + FETCH_INTERVAL_S
+        if first <= through and now >= self._fetch_at[DECISIONS]:
+            self._fetch_at[DECISIONS] = now + FETCH_INTERVAL_S
             self._fetch([Range(self.decision_ledger(self.promise.epoch), first, min(through - first + 1, _COUNT_MAX))])
 
     def _fetch(self, ranges: Sequence[Range]) -> None:

@@ -50,7 +50,7 @@ class Range:
     def encode(self) -> bytes:
         """Return the 32 bytes of the range."""
         if not 1 <= self.first <= self.last <= SEQUENCE_MAX:
-            raise ValueError(f"{self.count} sequences from {self.first}: expected one or more, from 1 on")
+            raise ValueError(f"count={self.count} from sequence {self.first}: expected one or more, from 1 on")
         return pack(_RANGE, *self.ledger, self.deliveries, 0, self.first, self.count, self.consumer)
 
 

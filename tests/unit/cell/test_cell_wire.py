@@ -274,7 +274,7 @@ def test_counts_are_bounded_on_the_way_in_and_out() -> None:
 
 
 def test_mistakes_of_the_caller_raise() -> None:
-    with pytest.raises(ValueError, match="0 sequences from 5: expected one or more"):
+    with pytest.raises(ValueError, match="count=0 from sequence 5: expected one or more"):
         Range(LEDGER, 5, 0).encode()
     with pytest.raises(ValueError, match="expected spans in ascending order"):
         records.CloseRecord(LEDGER, ((1, 4), (5, 9))).encode()

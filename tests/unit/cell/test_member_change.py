@@ -172,7 +172,7 @@ def test_the_manager_fetches_before_it_closes() -> None:
 
 
 def test_a_final_set_is_on_w_disks_before_it_is_decided() -> None:
-    """What only the manager has is included, but not while its disk is the only one."""
+    """A frame that only the manager has is included, but not while its disk is the only one."""
     bench = fenced()
     bench.report(MEMBERS[1], 3, 1)
     assert bench.closing.next_records(1.0) == ()
