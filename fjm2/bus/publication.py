@@ -198,7 +198,7 @@ class Publication:
                 confirmation.start()
         lane = self._lane_of_priority[priority]
         try:
-            is_filled = (lane.stream or self._publisher.open_lane(lane, destination)).append(*parts)
+            is_filled = (lane.stream or self._publisher.open_lane(lane, destination)).append(parts[0], parts[1])
         except NormError as error:
             self._publisher.refuse(error)
         if destination.frame_hash not in lane.topics:
@@ -482,9 +482,10 @@ class Outbox:
         if self._pending is not None:
             self._pending.append(post)
             return None
-        if type(post[2][1]) is FileBody:
-            return self._transfer(post).run(post[3], None)
-        return self._publish(*post)
+        destination, priority, parts, flags = post
+        if type(parts[1]) is FileBody:
+            return self._transfer(post).run(flags, None)
+        return self._publish(destination, priority, parts, flags)
 
     def _transfer(self, post: Post) -> FileTransfer:
         destination, priority, parts, _ = post

@@ -79,15 +79,16 @@ def message_of(body: object, codec: ObjectCodec) -> Message:
 
 
 _type_of = type  # `type` is an option of a send
-_ENCODERS: Final[dict[type, tuple[int, Callable[[Any], bytes | None]]]] = {
-    bytes: (int(Kind.BYTES), lambda body: body),
+_ENCODERS: Final[dict[type, tuple[int, Callable[[Any], bytes | None] | None]]] = {
+    bytes: (int(Kind.BYTES), None),
     bytearray: (int(Kind.BYTES), bytes),
     str: (int(Kind.TEXT), encode_text),
     dict: (int(Kind.MAP), encode_items),
     type(None): (int(Kind.MESSAGE), lambda _: b""),
 }
 """Kinds of the messages that bodies are sent as, and functions that encode the bodies, for the most frequent types. To
-make a message first takes as long as the rest of a send. A function returns None if a message must be made."""
+make a message first takes as long as the rest of a send. Bytes need no function. A function returns None if a message
+must be made."""
 
 
 def _mapping_message(body: Mapping[Any, Any], codec: ObjectCodec) -> Message:
@@ -268,6 +269,7 @@ class AnyJMSProducer(MessageDefaults):
         super().__init__()
         self._outbox = outbox
         self._async_listener: CompletionListener | None = None
+        self._frame_body = outbox.frame_body
         self._frames_bodies = outbox.frames_bodies
         """False if sends need messages, for example because a listener is to get them."""
 
@@ -295,9 +297,9 @@ class AnyJMSProducer(MessageDefaults):
         destination = dest if isinstance(dest, Destination) else check_destination(dest)
         if delivery_delay is not None:
             check_delivery_delay(delivery_delay)
-        options = self._flags, self._priority, self._time_to_live
+        flags, level, lifetime = self._flags, self._priority, self._time_to_live
         if delivery_mode is not None or priority is not None or time_to_live is not None:
-            options = self._chosen(delivery_mode, priority, time_to_live)
+            flags, level, lifetime = self._chosen(delivery_mode, priority, time_to_live)
         if (
             (encoder := _ENCODERS.get(_type_of(body))) is not None
             and self._frames_bodies
@@ -305,10 +307,12 @@ class AnyJMSProducer(MessageDefaults):
             and correlation_id is None
             and reply_to is None
             and type is None
-            and (encoded := encoder[1](body)) is not None
         ):
-            given = b"" if properties is None else encode_given(_items_of(properties))
-            return self._outbox.frame_body(encoder[0], given, encoded, destination, *options), None
+            kind, encode = encoder
+            encoded = body if encode is None else encode(body)
+            if encoded is not None:
+                given = b"" if properties is None else encode_given(_items_of(properties))
+                return self._frame_body(kind, given, encoded, destination, flags, level, lifetime), None
         message = body if _type_of(body) in PLAIN_CLASSES else message_of(body, self._outbox.codec)
         if self._has_defaults:
             self._apply_defaults(message)
@@ -320,7 +324,7 @@ class AnyJMSProducer(MessageDefaults):
             message.reply_to = reply_to
         if type is not None:
             message.type = type
-        post = self._outbox.frame(message, destination, *options)
+        post = self._outbox.frame(message, destination, flags, level, lifetime)
         if body is not message and is_foreign(body):
             stamp_foreign(body, message)
         return post, message
