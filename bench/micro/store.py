@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from random import Random
 from statistics import median
 
+from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.store.config import StoreConfig
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.journal import Journal
-from fjm2.store.ledger import Ledger
 from fjm2.store.opening import open_journal
 from fjm2.store.runs import Run
 

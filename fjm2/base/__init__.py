@@ -1,1 +1,1 @@
-"""The lowest layer: errors, logs, counters, event-loop turns and token buckets. Imports nothing else of FJM2."""
+"""The lowest layer: what all others share, such as errors, logs and counters. Imports nothing else of FJM2."""

@@ -10,6 +10,8 @@ from enum import Enum, auto
 from random import Random
 from typing import Final
 
+from fjm2.base.ledger import Ledger
+
 from .context import Context, Storage
 from .decision_log import Appended
 from .election import Election, is_plausible
@@ -28,7 +30,7 @@ from .wire.commands import (
     decode_command,
 )
 from .wire.fields import Member
-from .wire.ranges import DECISION_LANE, Ledger, Range
+from .wire.ranges import DECISION_LANE, Range
 from .wire.records import Record
 from .wire.stored import STORED_VERSION, Stored, decode_stored
 

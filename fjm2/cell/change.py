@@ -2,12 +2,13 @@
 
 from typing import Final
 
+from fjm2.base.ledger import Ledger
+
 from .configuration import NUMBERS_OF_AN_EPOCH
 from .context import Context
 from .replica import Replica
 from .reports import Report, Reports
 from .wire.fields import Member
-from .wire.ranges import Ledger
 from .wire.records import ConfigureRecord, Record
 
 ABSENT_S: Final = 60.0

@@ -1,10 +1,11 @@
 """The closing of ledgers: members refuse further frames, then the manager records the final set of sequences."""
 
+from fjm2.base.ledger import Ledger
+
 from .context import Context
 from .replica import Replica
 from .reports import Reports
 from .times import SILENT_S
-from .wire.ranges import Ledger
 from .wire.records import CloseRecord, FenceRecord, Record
 
 

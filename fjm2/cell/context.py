@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Protocol
 
+from fjm2.base.ledger import Ledger
+
 from .outgoing import Event, Outgoing
 from .wire.fields import Member
-from .wire.ranges import Ledger
 
 
 class Storage(Protocol):

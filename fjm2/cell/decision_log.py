@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
+from fjm2.base.ledger import Ledger
+
 from .configuration import Membership
-from .wire.ranges import Ledger
 from .wire.records import ConfigureRecord, EntryBody, FenceRecord
 
 

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 
-from .wire.ranges import Ledger, Spans
+from .wire.ranges import Spans
 from .wire.stored import LEDGERS_MAX, Progress
 
 OPEN_MAX: Final = LEDGERS_MAX - 100

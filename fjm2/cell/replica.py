@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from fjm2.base.ledger import Ledger
+
 from .context import Context
 from .decision_log import Appended, DecisionLog, Entry
 from .ledger_table import LedgerTable, Span
@@ -12,7 +14,7 @@ from .outgoing import Decided, SendCommand, SendStored, TableChanged
 from .subscription_table import SubscriptionTable
 from .times import REMEMBERED_MS
 from .wire.commands import Fetch
-from .wire.ranges import DECISION_LANE, Ledger, Range
+from .wire.ranges import DECISION_LANE, Range
 from .wire.records import (
     ApplyRecord,
     CloseRecord,

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
+from fjm2.base.ledger import Ledger
+
 from .configuration import Membership
 from .wire.fields import Member
-from .wire.ranges import DECISION_LANE, Ledger
+from .wire.ranges import DECISION_LANE
 from .wire.stored import Progress, Stored
 
 REPORTS_MAX: Final = 16

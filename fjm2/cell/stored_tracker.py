@@ -5,8 +5,9 @@ from collections import defaultdict
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from fjm2.base.ledger import Ledger
+
 from .wire.commands import Heartbeat, MemberFlag
-from .wire.ranges import Ledger
 from .wire.stored import Stored, StoredFlag
 
 ASK_AFTER_S: Final = 0.1

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fjm2.base.ledger import Ledger
+
 from .contents import Contents
 from .disk import Disk
 from .index import SEGMENT, Entries, spans
-from .ledger import Ledger
 from .reader import Read
 from .runs import Run
 from .segments import Segment

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fjm2.base.ledger import Ledger
+
 from .index import LENGTH, OFFSET, SEGMENT, LedgerIndex, Places
-from .ledger import Ledger
 from .runs import Kind, Run, StoredRun
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 
 from .disk import Disk
 from .index import Entries
-from .ledger import Ledger
 from .opening import damaged
 from .reader import Read
 from .recovery import Recovered, recover

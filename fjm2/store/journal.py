@@ -10,6 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from fjm2.base.errors import JournalError
+from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 
 from .compaction import CompactionRead
@@ -20,7 +21,6 @@ from .format.checkpoints import Position
 from .format.identity import Identity
 from .housekeeping import Housekeeping, IdentityWrite
 from .index import Entries
-from .ledger import Ledger
 from .queue import BatchQueue
 from .reader import Read, limited, nothing_read
 from .recovery import Recovered

@@ -9,12 +9,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fjm2.base.ledger import SEQUENCE_MAX, Ledger
+
 from .disk import Buffer, byte_count
-from .ledger import Ledger
 
 RUN_HEAD = Struct(">QIBBHQII")
 """Ledger, kind, 0, first sequence, count, and bytes behind the lengths."""
-SEQUENCE_MAX = (1 << 64) - 1
 KEEPER_ID_BYTES = 16
 
 Lengths = NDArray[np.uint32]

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from fjm2.base.ledger import Ledger
 from fjm2.messages.batches.frame_array import FrameArray
 from fjm2.messages.destination import QUEUE_FLAG, Destination
 from fjm2.messages.errors import JMSError
 from fjm2.messages.frame import Parts
 from fjm2.messages.header import FLAGS, PERSISTENT, PRIORITY
-from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES, Ledger, LedgerNumber, with_ledger_number
+from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES, LedgerNumber, with_ledger_number
 
 from ..lane import LANE_COUNT, LANE_OF_PRIORITY
 from .ledger_room import LedgerRoom

@@ -7,7 +7,6 @@ KEEPER_ID_BYTES: Final = 16
 MEMBER_BYTES: Final = KEEPER_ID_BYTES + 8
 TEXT_BYTES_MAX: Final = 0xFFFF
 """Size in bytes of the longest text: its length is a u16."""
-SEQUENCE_MAX: Final = (1 << 64) - 1
 
 _U16 = struct.Struct(">H")
 _U64 = struct.Struct(">Q")

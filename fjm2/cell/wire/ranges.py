@@ -1,10 +1,12 @@
-"""Names of ledgers, and ranges of their sequences."""
+"""Names of ledgers, and ranges of their sequences, to bytes and back."""
 
 import struct
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from .fields import SEQUENCE_MAX, FieldReader, MalformedError, check_count, pack, require
+from fjm2.base.ledger import SEQUENCE_MAX, Ledger
+
+from .fields import FieldReader, MalformedError, check_count, pack, require
 
 DECISION_LANE: Final = 255
 """Lane of the ledgers that are decision logs. Their producer id is the cell id, their producer epoch the epoch."""
@@ -18,18 +20,6 @@ _POSITION = struct.Struct(">QIBBHQ")
 _COUNT = struct.Struct(">I")
 NAME_BYTES: Final = _NAME.size
 RANGE_BYTES: Final = _RANGE.size
-
-
-class Ledger(NamedTuple):
-    """Name of a ledger: the frames of one writer and lane that need storing."""
-
-    producer_id: int
-    producer_epoch: int
-    lane: int
-
-    def encode(self) -> bytes:
-        """Return the 16 bytes of the name."""
-        return pack(_NAME, *self, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +56,11 @@ class Position(NamedTuple):
 
 Spans = tuple[tuple[int, int], ...]
 """A set of sequences: its ranges [first, last] in ascending order, with gaps between them."""
+
+
+def encode_ledger(ledger: Ledger) -> bytes:
+    """Return the 16 bytes of a ledger's name."""
+    return pack(_NAME, *ledger, 0, 0)
 
 
 def read_ledger(reader: FieldReader) -> Ledger:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Final, NamedTuple
 
+from fjm2.base.ledger import Ledger
+
 from .fields import FieldReader, MalformedError, Member, check_count, encode_text, pack, read_members, require
 from .ranges import (
-    Ledger,
     Position,
     Range,
     Spans,
+    encode_ledger,
     encode_positions,
     encode_spans,
     read_ledger,
@@ -124,7 +126,7 @@ class ApplyRecord:
     refused: tuple[Refused, ...]
 
     def encode(self) -> bytes:
-        head = self.ledger.encode() + pack(_APPLY, self.through, len(self.refused))
+        head = encode_ledger(self.ledger) + pack(_APPLY, self.through, len(self.refused))
         return head + b"".join(pack(_REFUSED, *each) for each in self.refused)
 
 
@@ -189,7 +191,7 @@ class FenceRecord:
     ledger: Ledger
 
     def encode(self) -> bytes:
-        return self.ledger.encode()
+        return encode_ledger(self.ledger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ class CloseRecord:
     final: Spans
 
     def encode(self) -> bytes:
-        return self.ledger.encode() + encode_spans(self.final)
+        return encode_ledger(self.ledger) + encode_spans(self.final)
 
 
 @dataclass(frozen=True, slots=True)

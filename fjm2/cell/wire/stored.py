@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fjm2.base.ledger import Ledger
+
 from .fields import KEEPER_ID_BYTES, check_count, pack
-from .ranges import Ledger
 
 STORED_TYPE: Final = 16
 """Type of the NORM_ACK, and of the NORM_CMD(ACK_REQ) that asks for it."""

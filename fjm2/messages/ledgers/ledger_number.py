@@ -31,14 +31,6 @@ _CONNECTION_AT: Final = 24
 """Offsets of fields in the fixed header."""
 
 
-class Ledger(NamedTuple):
-    """Name of a ledger: the frames of one producer and lane that need storing."""
-
-    producer_id: int
-    producer_epoch: int
-    lane: int
-
-
 class LedgerNumber(NamedTuple):
     """Place of a frame in its ledger. The ledger's lane is that of the frame's priority."""
 

@@ -7,11 +7,11 @@ from struct import Struct
 import numpy as np
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.ledger import Ledger
 
 from ..contents import Contents
 from ..disk import Buffer, Disk
 from ..index import LENGTH, OFFSET, SEGMENT, Entries, LedgerIndex
-from ..ledger import LEDGER, Ledger
 from ..segments import Segment
 from .batches import checksum_of
 from .checksums import PREFERRED, Checksum, algorithm_of
@@ -23,6 +23,8 @@ PIECE_BYTES = 1 << 20
 """Bytes read or written at a time. A commit waits for one piece at most."""
 _HEAD = Struct(">4sIQQQIIIIIIQQQ")
 _SEGMENT = Struct(">IIQQQQQ")
+_NAME = Struct(">QIB")
+"""Producer id, producer epoch and lane of a ledger."""
 _LEDGER = Struct(">13s3xIQ")
 _PROMISE = Struct(">13s3xQ16s")
 _RANGE = np.dtype(">u8")
@@ -106,11 +108,11 @@ def _parts(snapshot: Snapshot) -> Iterator[bytes]:
         lsns = segment.first_lsn, segment.last_lsn
         yield _SEGMENT.pack(segment.number, flags, segment.size, segment.salt, *lsns, segment.end)
     for (ledger, bounds), count in zip(snapshot.ranges, counts, strict=True):
-        yield _LEDGER.pack(LEDGER.pack(*ledger), len(bounds) // 2, count)
+        yield _LEDGER.pack(_NAME.pack(*ledger), len(bounds) // 2, count)
     for _, bounds in snapshot.ranges:
         yield np.array(bounds, np.uint64).astype(_RANGE).tobytes()
     for ledger, (epoch, keeper_id) in promises.items():
-        yield _PROMISE.pack(LEDGER.pack(*ledger), epoch, keeper_id)
+        yield _PROMISE.pack(_NAME.pack(*ledger), epoch, keeper_id)
     for number, _, parts in snapshot.entries:
         for part in parts:
             entries = np.empty(len(part.sequences), _ENTRY)
@@ -192,7 +194,7 @@ def _decode(reader: _Reader, size: int) -> Snapshot:
                 snapshot.dead.add(number)
     names: list[tuple[Ledger, int, int]] = []
     for piece in reader.pieces(ledgers, _LEDGER.size):
-        names += [(Ledger(*LEDGER.unpack(name)), r, e) for name, r, e in _LEDGER.iter_unpack(piece)]
+        names += [(Ledger(*_NAME.unpack(name)), r, e) for name, r, e in _LEDGER.iter_unpack(piece)]
     if sum(name[1] for name in names) != ranges or sum(name[2] for name in names) != entries:
         raise ValueError("the counts of ledgers do not add up")
     contents = snapshot.contents
@@ -204,7 +206,7 @@ def _decode(reader: _Reader, size: int) -> Snapshot:
                 index.known.add(low, last + 1)
     for piece in reader.pieces(promises, _PROMISE.size):
         for name, epoch, keeper_id in _PROMISE.iter_unpack(piece):
-            contents.promise(Ledger(*LEDGER.unpack(name)), epoch, keeper_id)
+            contents.promise(Ledger(*_NAME.unpack(name)), epoch, keeper_id)
     for number, (ledger, _, count) in enumerate(names):
         for found in _entries(reader.pieces(count, _ENTRY.itemsize), number, snapshot.segments):
             contents.ledgers[ledger].append(*found)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from adapter import QUIET_S, WAIT_S, eventually
 
+from fjm2.base.ledger import Ledger
 from fjm2.bus.bus import BUS_DEFAULTS
 from fjm2.bus.ledgers.ledger_gate import LedgerGate
 from fjm2.bus.ledgers.ledger_room import LedgerRoom
@@ -29,7 +30,7 @@ from fjm2.jms.blocking.loop_thread import LOOP
 from fjm2.jms.connection import ConnectionCore
 from fjm2.jms.settings import ClientSettings
 from fjm2.messages.frame import Frame
-from fjm2.messages.ledgers.ledger_number import Ledger, is_intact, ledger_number_of
+from fjm2.messages.ledgers.ledger_number import is_intact, ledger_number_of
 from fjm2.uri import BusConfig
 
 STORED, OTHER = Topic("fjm2.ledgers.stored"), Topic("fjm2.ledgers.other")

@@ -11,6 +11,7 @@ from itertools import count
 from random import Random
 from typing import Final
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.cell import Cell
 from fjm2.cell.ledger_table import Span
 from fjm2.cell.outgoing import (
@@ -28,7 +29,7 @@ from fjm2.cell.replica import NOBODY, Remembered, StoredEntry, spans_of
 from fjm2.cell.stored_tracker import Standing, StoredTracker
 from fjm2.cell.wire.commands import Heartbeat, decode_command
 from fjm2.cell.wire.fields import Member
-from fjm2.cell.wire.ranges import DECISION_LANE, Ledger, Range, Spans
+from fjm2.cell.wire.ranges import DECISION_LANE, Range, Spans
 from fjm2.cell.wire.records import (
     CloseRecord,
     ConfigureRecord,

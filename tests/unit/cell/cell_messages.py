@@ -4,9 +4,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from strategies import u8, u32, u64
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.wire import commands, records, requests
 from fjm2.cell.wire.fields import Member
-from fjm2.cell.wire.ranges import Ledger, Position, Range, Spans
+from fjm2.cell.wire.ranges import Position, Range, Spans
 from fjm2.cell.wire.stored import Progress, Stored, progress_array
 
 keeper_ids = st.binary(min_size=16, max_size=16)

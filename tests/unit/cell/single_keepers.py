@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.cell import Cell
 from fjm2.cell.context import Context
 from fjm2.cell.outgoing import Event, Outgoing, SendCommand, SendStored
 from fjm2.cell.replica import Remembered, Replica, StoredEntry
 from fjm2.cell.wire.commands import Heartbeat, HeartbeatMember, VoteRequest
 from fjm2.cell.wire.fields import Member
-from fjm2.cell.wire.ranges import Ledger
 from fjm2.cell.wire.records import ConfigureRecord, EntryBody, Record
 from fjm2.cell.wire.stored import Stored
 

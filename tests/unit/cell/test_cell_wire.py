@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.wire import commands, records, requests
 from fjm2.cell.wire.fields import Member
-from fjm2.cell.wire.ranges import RANGES_MAX, Ledger, Range
+from fjm2.cell.wire.ranges import RANGES_MAX, Range, encode_ledger
 from fjm2.cell.wire.stored import LEDGERS_MAX, Progress, Stored, StoredFlag, decode_stored, progress_array
 
 KEEPERS = tuple(bytes((number,)) * 16 for number in range(1, 8))
@@ -82,7 +83,7 @@ def test_entries_survive(entry: records.EntryBody) -> None:
 
 
 def test_the_name_of_a_ledger_has_16_bytes() -> None:
-    assert LEDGER.encode().hex() == "01020304050607080000000902000000"
+    assert encode_ledger(LEDGER).hex() == "01020304050607080000000902000000"
 
 
 def test_a_range_has_32_bytes() -> None:
@@ -248,7 +249,7 @@ def test_forged_counts_take_no_memory() -> None:
     """A count that the bytes cannot fill is refused before anything is made of it."""
     huge = 0xFFFFFFFF
     closed = records.CloseRecord(LEDGER, ()).encode()[:-4] + struct.pack(">I", huge)
-    applied = LEDGER.encode() + struct.pack(">QI", 1, huge)
+    applied = encode_ledger(LEDGER) + struct.pack(">QI", 1, huge)
     for number, content in ((10, closed), (4, applied)):
         body = struct.pack(">IIQ", 0, 1, 0) + bytes((number,)) + len(content).to_bytes(3) + content
         assert records.decode_entry(body) is None
@@ -283,7 +284,7 @@ def test_mistakes_of_the_caller_raise() -> None:
     with pytest.raises(ValueError, match="keeper id 0102: expected 16 bytes"):
         Member(b"\1\2", 1).encode()
     with pytest.raises(ValueError, match="expected values that fit"):
-        Ledger(-1, 0, 0).encode()
+        encode_ledger(Ledger(-1, 0, 0))
 
 
 def test_contradictions_are_refused() -> None:

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from single_keepers import CELL_ID, FOUNDED, ME, MEMBERS, Store, body, cell, events, heartbeat, sent
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.cell import Cell, Drop
 from fjm2.cell.outgoing import State
 from fjm2.cell.wire.commands import Fetch, VoteAnswer, VoteFlag
 from fjm2.cell.wire.fields import Member
-from fjm2.cell.wire.ranges import DECISION_LANE, Ledger, Range
+from fjm2.cell.wire.ranges import DECISION_LANE, Range
 from fjm2.cell.wire.records import OpenRecord
 from fjm2.cell.wire.requests import encode_request
 

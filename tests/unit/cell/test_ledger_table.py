@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.ledger_table import LedgerTable, Refusal, Span
-from fjm2.cell.wire.ranges import Ledger
 from fjm2.cell.wire.stored import Progress
 
 LEDGER = Ledger(1, 0, 1)

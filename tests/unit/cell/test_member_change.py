@@ -4,12 +4,13 @@ from typing import Any
 
 from single_keepers import CELL_ID, LEDGER, ME, MEMBERS, replica
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.change import ABSENT_S, MemberChange
 from fjm2.cell.closing import LedgerClosing
 from fjm2.cell.replica import Replica
 from fjm2.cell.reports import REPORTS_MAX, Reports
 from fjm2.cell.wire.fields import Member
-from fjm2.cell.wire.ranges import DECISION_LANE, Ledger
+from fjm2.cell.wire.ranges import DECISION_LANE
 from fjm2.cell.wire.records import CloseRecord, ConfigureRecord, FenceRecord, OpenRecord
 from fjm2.cell.wire.stored import Progress, Stored, progress_array
 

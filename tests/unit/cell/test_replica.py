@@ -2,11 +2,12 @@
 
 from single_keepers import CELL_ID, LEDGER, MEMBERS, body, only_stored, replica
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.decision_log import Appended
 from fjm2.cell.outgoing import SendCommand, SendStored
 from fjm2.cell.wire.commands import Fetch
 from fjm2.cell.wire.fields import Member
-from fjm2.cell.wire.ranges import DECISION_LANE, Ledger, Range
+from fjm2.cell.wire.ranges import DECISION_LANE, Range
 from fjm2.cell.wire.records import (
     ApplyRecord,
     CloseRecord,

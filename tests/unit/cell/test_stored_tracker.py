@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.stored_tracker import ASK_AFTER_S, NEVER, Standing, StoredTracker
 from fjm2.cell.wire.commands import Heartbeat, HeartbeatMember, MemberFlag
-from fjm2.cell.wire.ranges import Ledger
 from fjm2.cell.wire.stored import Progress, Stored, StoredFlag, progress_array
 
 PRODUCER = 42

@@ -5,11 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
+from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.store.config import StoreConfig
 from fjm2.store.disk import Disk
 from fjm2.store.journal import Journal
-from fjm2.store.ledger import Ledger
 from fjm2.store.opening import mark_failed, open_journal
 from fjm2.store.runs import Run
 from fjm2.store.sim_disk import PowerCutError, SimDisk

@@ -13,11 +13,11 @@ import pytest
 from lives import frames_of
 
 from fjm2.base.errors import JournalError
+from fjm2.base.ledger import Ledger
 from fjm2.store.config import StoreConfig
 from fjm2.store.disk import Buffer
 from fjm2.store.drive.committer import Committer
 from fjm2.store.drive.os_disk import OsDisk
-from fjm2.store.ledger import Ledger
 from fjm2.store.opening import open_journal
 from fjm2.store.runs import Run
 

@@ -11,9 +11,9 @@ import pytest
 from lives import SMALL, checkpoint, drain, frames_of
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.ledger import Ledger
 from fjm2.store.disk import Disk, replace_file
 from fjm2.store.drive.os_disk import OsDisk
-from fjm2.store.ledger import Ledger
 from fjm2.store.opening import open_journal
 from fjm2.store.runs import Run
 from fjm2.store.sim_disk import SimDisk

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.ledger import Ledger
 from fjm2.store.contents import Contents
 from fjm2.store.disk import SECTOR_BYTES
 from fjm2.store.format.batches import (
@@ -25,7 +26,6 @@ from fjm2.store.format.checkpoints import Position, Snapshot, decode, encode
 from fjm2.store.format.checksums import PREFERRED, Checksum
 from fjm2.store.format.identity import VERSION, Identity, parse_identity
 from fjm2.store.index import Entries
-from fjm2.store.ledger import Ledger
 from fjm2.store.runs import Kind, Run, StoredRun, parse_runs
 from fjm2.store.segments import Segment
 from fjm2.store.sim_disk import SimDisk

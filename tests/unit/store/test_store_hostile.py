@@ -8,8 +8,8 @@ import pytest
 from lives import SMALL, Lives, drain, frames_of
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.ledger import Ledger
 from fjm2.store.inspection import check, export
-from fjm2.store.ledger import Ledger
 from fjm2.store.opening import open_journal
 from fjm2.store.runs import Run
 from fjm2.store.sim_disk import SimDisk

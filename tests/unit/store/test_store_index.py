@@ -5,9 +5,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from fjm2.base.ledger import Ledger
 from fjm2.store.contents import Contents
 from fjm2.store.index import CHUNK_FRAMES
-from fjm2.store.ledger import Ledger
 from fjm2.store.runs import Kind, StoredRun
 
 LEDGER = Ledger(1, 2, 3)

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from lives import SMALL, Lives, checkpoint, drain
 
+from fjm2.base.ledger import Ledger
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.inspection import check, export
-from fjm2.store.ledger import Ledger
 from fjm2.store.opening import DamagedStoreError, open_journal
 from fjm2.store.runs import Run
 from fjm2.store.sim_disk import SimDisk

@@ -8,10 +8,10 @@ import pytest
 from lives import ALL, KIB, SMALL, checkpoint, drain, frames_of
 
 from fjm2.base.errors import ConfigError, JournalError
+from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.store.config import StoreConfig
 from fjm2.store.journal import Journal
-from fjm2.store.ledger import Ledger
 from fjm2.store.opening import open_journal
 from fjm2.store.runs import Run
 from fjm2.store.sim_disk import SimDisk

@@ -7,11 +7,11 @@ import pytest
 from lives import SMALL, checkpoint, drain, frames_of
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.ledger import Ledger
 from fjm2.store.config import StoreConfig
 from fjm2.store.format.batches import BatchHead, seal_batch
 from fjm2.store.format.checksums import PREFERRED
 from fjm2.store.journal import Journal
-from fjm2.store.ledger import Ledger
 from fjm2.store.opening import DamagedStoreError, mark_failed, open_journal
 from fjm2.store.runs import Run
 from fjm2.store.sim_disk import PowerCutError, SimDisk

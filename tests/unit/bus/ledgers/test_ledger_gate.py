@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fjm2.base.ledger import Ledger
 from fjm2.bus.ledgers.ledger_gate import LedgerGate
 from fjm2.bus.ledgers.ledger_room import LedgerRoom
 from fjm2.jms import BytesMessage, JMSError, Queue, Topic, UnconfirmedError
@@ -14,7 +15,7 @@ from fjm2.messages.batches.frame_array import FrameArray
 from fjm2.messages.destination import Destination
 from fjm2.messages.frame import FrameWriter, Parts
 from fjm2.messages.header import HEADER, PERSISTENT
-from fjm2.messages.ledgers.ledger_number import Ledger, LedgerNumber, is_intact, ledger_number_of
+from fjm2.messages.ledgers.ledger_number import LedgerNumber, is_intact, ledger_number_of
 
 STORED, OTHER, QUEUE = Topic("stored"), Topic("other"), Queue("q")
 PRODUCER, EPOCH = 0xABCDEF, 3
