@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .disk import SECTOR_BYTES, Disk
-from .format.batches import BATCH_HEAD, CHECKED_FROM, SEGMENT_HEAD_BYTES, BatchHead, checksum_of, parse_batch_head
+from .format.batches import BATCH_HEAD, CHECKED_FROM, SEGMENT_HEAD_BYTES, BatchHead, parse_batch_head
+from .format.checksums import checksum_of
 from .segments import Segment
 
 _WHOLE_BYTES_MAX = 8 << 20

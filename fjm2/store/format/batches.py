@@ -4,14 +4,11 @@ A batch counts only if its checksum, its segment's salt, its LSN, and the checks
 salt is random for each use of a segment and stays on this disk, so nobody can put a batch into a message.
 """
 
-from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from fjm2.base.errors import ConfigError
-
 from ..disk import SECTOR_BYTES, Buffer, byte_count
-from .checksums import PREFERRED, Checksum, algorithm_of
+from .checksums import PREFERRED, Algorithm, algorithm_of, checksum_of
 
 BATCH_HEAD = Struct(">4sIIIQQQII16x")
 SEGMENT_HEAD = Struct(">4sIIIQQQ")
@@ -25,7 +22,7 @@ _BATCH, _SEGMENT = b"FJB", b"FJS"
 class BatchHead(NamedTuple):
     """Head of a batch."""
 
-    algorithm: Checksum
+    algorithm: Algorithm
     length: int
     """Length in bytes, head and padding included."""
     checksum: int
@@ -69,16 +66,6 @@ def seal_batch(parts: list[Buffer], head: BatchHead) -> int:
     return checksum
 
 
-def checksum_of(algorithm: Checksum, parts: Iterable[Buffer], start: int = 0) -> int:
-    """Return the checksum of parts one behind the other. Raise ConfigError if the algorithm is not installed."""
-    function = algorithm.function
-    if function is None:
-        raise ConfigError("the store has checksums by CRC-32C: expected the package crc32c, pip install crc32c")
-    for part in parts:
-        start = function(part, start)
-    return start
-
-
 def parse_batch_head(data: bytes, length_max: int) -> BatchHead | None:
     """Return a batch's head, or None if the bytes are none. Its checksum is not checked: it covers the batch."""
     if len(data) < BATCH_HEAD.size:
@@ -110,5 +97,5 @@ def parse_segment_head(data: bytes) -> SegmentHead | None:
     return SegmentHead(number, salt, first_lsn, size)
 
 
-MAGICS = tuple(algorithm.magic(_BATCH) for algorithm in Checksum)
+MAGICS = tuple(algorithm.magic(_BATCH) for algorithm in Algorithm)
 """Magic numbers of batches."""

@@ -13,8 +13,7 @@ from ..contents import Contents
 from ..disk import Buffer, Disk
 from ..index import LENGTH, OFFSET, SEGMENT, Entries, LedgerIndex
 from ..segments import Segment
-from .batches import checksum_of
-from .checksums import PREFERRED, Checksum, algorithm_of
+from .checksums import PREFERRED, Algorithm, algorithm_of, checksum_of
 
 PREFIX = "checkpoint-"
 VERSION = 1
@@ -167,7 +166,7 @@ def decode(disk: Disk, name: str) -> Snapshot | None:
         disk.close(file)
 
 
-def _has_checksum(disk: Disk, file: int, size: int, algorithm: Checksum) -> bool:
+def _has_checksum(disk: Disk, file: int, size: int, algorithm: Algorithm) -> bool:
     checksum, at, end = 0, 0, size - _TRAILER_BYTES
     while at < end:
         piece = disk.pread(file, min(PIECE_BYTES, end - at), at)

@@ -1,43 +1,46 @@
-"""Checksums of all that is on disk: CRC-32C, or CRC-32 of zlib where the package `crc32c` is not installed."""
+"""Checksums of all that is on disk. Each structure names the algorithm of its own, so all can be read everywhere."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Iterable
 from enum import IntEnum
-from importlib import import_module
+from typing import Final
+
+from fjm2.base.checksums import IS_CRC32C_FAST, Checksum, crc32c
 
 from ..disk import Buffer
 
-Crc = Callable[[Buffer, int], int]
 
-try:
-    _crc32c: Crc | None = import_module("crc32c").crc32c
-except ImportError:  # where no wheel of crc32c fits
-    _crc32c = None
-
-
-class Checksum(IntEnum):
+class Algorithm(IntEnum):
     """Algorithm of a checksum. The fourth character of a magic number on disk names it."""
 
     CRC32C = 1
     ZLIB = 2
 
     @property
-    def function(self) -> Crc | None:
-        """Function that continues a checksum over more bytes. None for CRC-32C where `crc32c` is not installed."""
-        return _crc32c if self is Checksum.CRC32C else zlib.crc32
+    def function(self) -> Checksum:
+        """Function that continues a checksum with more bytes."""
+        return crc32c if self is Algorithm.CRC32C else zlib.crc32
 
     def magic(self, name: bytes) -> bytes:
         """Return the magic number of a structure with this checksum: three letters and the digit."""
         return name + b"%d" % self
 
 
-PREFERRED = Checksum.ZLIB if _crc32c is None else Checksum.CRC32C
-"""Algorithm for all that is written: CRC-32C is five times as fast."""
+PREFERRED: Final = Algorithm.CRC32C if IS_CRC32C_FAST else Algorithm.ZLIB
+"""Algorithm of all that is written."""
 
 
-def algorithm_of(magic: bytes, name: bytes) -> Checksum | None:
+def algorithm_of(magic: bytes, name: bytes) -> Algorithm | None:
     """Return the algorithm that a magic number names, or None if it is not the magic number of this structure."""
-    for algorithm in Checksum:
+    for algorithm in Algorithm:
         if magic == algorithm.magic(name):
             return algorithm
     return None
+
+
+def checksum_of(algorithm: Algorithm, parts: Iterable[Buffer], start: int = 0) -> int:
+    """Return the checksum of parts one behind the other."""
+    function = algorithm.function
+    for part in parts:
+        start = function(part, start)
+    return start

@@ -6,8 +6,7 @@ from struct import Struct
 from fjm2.base.errors import ConfigError
 
 from ..disk import Disk, read_whole, replace_file
-from .batches import checksum_of
-from .checksums import PREFERRED, algorithm_of
+from .checksums import PREFERRED, algorithm_of, checksum_of
 
 IDENTITY = "identity"
 VERSION = 1

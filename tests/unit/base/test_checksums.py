@@ -1,5 +1,6 @@
 """Tests of checksums: published values, and one implementation against the other."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +30,13 @@ def test_published_values(checksum: Checksum, data: bytes, expected: int) -> Non
 @given(st.binary(max_size=2000), st.integers(0, 2000))
 def test_a_checksum_continues(checksum: Checksum, data: bytes, cut: int) -> None:
     assert checksum(data[cut:], checksum(data[:cut], 0)) == checksum(data, 0)
+
+
+@BOTH
+@pytest.mark.parametrize("items", [0, 3, 200])
+def test_an_array_counts_as_its_bytes(checksum: Checksum, items: int) -> None:
+    array = np.arange(items, dtype=np.uint32)
+    assert checksum(memoryview(array), 5) == checksum(bytearray(array.tobytes()), 5) == checksum(array.tobytes(), 5)
 
 
 @given(st.integers(0, 200_000), st.integers(0, 255), st.integers(0, 0xFFFFFFFF))
