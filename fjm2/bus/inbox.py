@@ -324,11 +324,13 @@ class Inbox:
         return cast(ReceivedRun, first)
 
     def put_back_run(self, run: ReceivedRun) -> None:
-        """Put back messages that `pop_run` returned."""
+        """Put back messages that `pop_run` returned, one by one if `end_runs` was called meanwhile."""
         self.run_messages += len(run)
         priority = run.header[PRIORITY]
         self._queues[priority].appendleft(cast(Any, run))
         self._top = max(self._top, priority)
+        if not self.takes_runs:  # the consumer ended runs in the middle of this one
+            self.split_runs()
 
     def end_run_at(self, run: ReceivedRun, place: int) -> Received:
         """Release the messages of a run before a place, and put those behind it back. Return the one at the place."""

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from fjm2.bus.inbox import ConsumerSettings, Delivery, Inbox, Received
 from fjm2.bus.router import Received as RoutedMessage
+from fjm2.bus.routing.targets import ReceivedRun
 from fjm2.jms import SessionMode, TextMessage, Topic
 from fjm2.jms.dispatcher import Dispatcher
+from fjm2.messages.batches.frame_run import find_run
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.header import HEADER
 from fjm2.messages.object_codec import SAFE_CODEC
@@ -85,6 +87,17 @@ class Bench:
         for text in texts:
             head, body = self._writer.write(TextMessage(text), inbox.destination, 0, priority, 0)
             inbox.deliver(RoutedMessage(head, body, HEADER.unpack_from(head), 7, None))
+
+    def put_run(self, inbox: Inbox, count: int) -> None:
+        """Deliver the texts "10", "11" and so on together, as the router does."""
+        frames = b"".join(
+            b"".join(self._writer.write(TextMessage(f"{number}"), inbox.destination, 0, 4, 0))
+            for number in range(10, 10 + count)
+        )
+        run = find_run(frames, 0, HEADER.unpack_from(frames), len(frames))
+        assert run is not None
+        assert len(run) == count
+        inbox.deliver_run(ReceivedRun(run, 7))
 
     async def settle(self, messages: int) -> None:
         """Wait until listeners have got that many messages, and have nothing left to do."""
@@ -226,6 +239,25 @@ def test_a_listener_may_replace_itself_and_close_its_consumer() -> None:
         assert [text for number, text, _ in bench.got if number == 0] == ["a", "b", "c"]
         bench.put(inbox, "d")
         await bench.settle(6)
+
+    run(body)
+
+
+def test_receives_get_the_rest_of_a_run_whose_listener_is_removed() -> None:
+    async def body() -> None:
+        bench = Bench()
+        inbox = bench.add()
+        bench.listen(inbox, lambda _: len(bench.got) == 10 and bench.dispatcher.listen(inbox, None))
+        bench.dispatcher.start()
+        bench.put_run(inbox, 40)
+        assert inbox.run_messages == 40
+        await bench.settle(10)
+        rest: list[str] = []
+        while (delivery := await bench.dispatcher.receive(inbox, 0)) is not None:
+            rest.append(delivery.received.body.decode())
+            bench.dispatcher.deliveries.consume(delivery)
+        assert bench.texts + rest == [str(number) for number in range(10, 50)]
+        assert not inbox.held
 
     run(body)
 
