@@ -58,11 +58,20 @@ _NUMPY_TYPES: Final[dict[type, type[np.generic]]] = {
     Float: np.float32,
     float: np.float64,
 }
+_INT_END: Final = 1 << 31
+"""Number past the greatest that has 32 bits."""
+
+
+def _kind_of(value: PropertyValue) -> type[np.generic] | None:
+    """Return the numpy type of a value; None if there is none. Headers such as JMSTimestamp are large plain ints."""
+    if type(value) is int and not -_INT_END <= value < _INT_END:
+        return np.int64
+    return _NUMPY_TYPES.get(type(value))
 
 
 def _array_of(values: list[PropertyValue]) -> NDArray[Any]:
     """Return values as an array of their type."""
-    kinds = {_NUMPY_TYPES.get(type(value)) for value in values}
+    kinds = {_kind_of(value) for value in values}
     if len(kinds) > 1 and None not in kinds:
         joined = np.result_type(*cast(set[type[np.generic]], kinds))
         whole = {np.dtype(kind).kind for kind in kinds}

@@ -95,6 +95,20 @@ async def test_columns_of_properties(api: Api) -> None:
         assert message.get_float_property("f4") == 1.0
 
 
+async def test_columns_of_headers_that_are_large_numbers(api: Api) -> None:
+    sending, consumer, _ = await ends(api)
+    producer = await sending.create_producer()
+    before = int(time.time() * 1000)
+    await producer.send(TOPIC, TextMessage("alone"))
+    await producer.send_many(TOPIC, ["a", "b"] * 50, {"n": [1] * 100})
+    for batch in await gather(consumer, 101, max_wait=0.5):
+        times = batch.column("JMSTimestamp")
+        assert times.dtype == np.int64
+        assert times.tolist() == [message.timestamp for message in batch.messages()]
+        assert all(before <= at <= time.time() * 1000 for at in times.tolist())
+        assert batch.column("JMSPriority").dtype == np.int32
+
+
 async def test_batches_of_other_bodies(api: Api) -> None:
     sending, consumer, _ = await ends(api)
     bodies = ["text", b"bytes", {"k": 1}, None, [1, 2], TextMessage("message")]
