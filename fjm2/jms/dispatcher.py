@@ -191,15 +191,17 @@ class Dispatcher:
         for run in self._runs.values():
             run.take_back()
 
-    async def receive_run(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
-        """Return the next message like `receive`, and hand over those that wait behind it."""
+    async def receive_run(self, inbox: Inbox, timeout_s: float | None) -> bool:
+        """Wait for the next message like `receive`. Hand it over to the run of the inbox, with those that wait behind
+        it. Return False if there is none."""
         run = self._runs.get(inbox)
         if run is not None:
             run.take_back()
         delivery = await self.receive(inbox, timeout_s)
-        if delivery is not None and run is not None and not inbox.is_shared:
-            run.fill(self.opener)
-        return delivery
+        if delivery is None or run is None:
+            return False
+        run.fill(delivery, self.opener)
+        return True
 
     async def receive(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
         """Return the next message, or None after `timeout_s`, or if the consumer is closed meanwhile.

@@ -87,8 +87,11 @@ class Run:
 
     # In the loop.
 
-    def fill(self, opener: Opener) -> None:
-        """Hand over the messages that wait."""
+    def fill(self, first: Delivery, opener: Opener) -> None:
+        """Hand over a message, and those that wait behind it."""
+        self._waiting.append(first)
+        if self._inbox.is_shared:
+            return
         for _ in range(self._messages_max):
             delivery = opener.take(self._inbox)
             if delivery is None:

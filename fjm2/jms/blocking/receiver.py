@@ -2,6 +2,7 @@
 
 import builtins
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, TypeVar, cast
 
 from fjm2.bus.inbox import Delivery
@@ -49,7 +50,9 @@ class Receiver:
 
     def receive_in_loop(self) -> Message | None:
         """Return the next message for a loop; None when the consumer is closed."""
-        delivery = self._run.take() or call(self._next_in_loop())
+        delivery = self._run.take()
+        while delivery is None and call(self._find_in_loop()):
+            delivery = self._run.take()
         if delivery is None:
             return None
         message = self._open(delivery)
@@ -62,11 +65,22 @@ class Receiver:
         return self._inner.statistics()
 
     def _next(self, timeout_s: float | None) -> Delivery | None:
-        return self._run.take() or call(self._dispatcher.receive_run(self._inbox, timeout_s))
+        delivery = self._run.take()
+        if delivery is None:
+            begin = monotonic()
+            is_found = call(self._dispatcher.receive_run(self._inbox, timeout_s))
+            # A stop or a recover in another thread takes the message back if it comes before `take`.
+            while is_found and (delivery := self._run.take()) is None:
+                left_s = None if timeout_s is None else max(timeout_s - (monotonic() - begin), 0)
+                is_found = call(self._find_again(left_s))
+        return delivery
 
-    async def _next_in_loop(self) -> Delivery | None:
+    async def _find_in_loop(self) -> bool:
         self._dispatcher.deliveries.acknowledge_looped(self._inbox)
-        return None if self._inbox.is_closed else await self._dispatcher.receive_run(self._inbox, None)
+        return await self._find_again(None)
+
+    async def _find_again(self, timeout_s: float | None) -> bool:
+        return not self._inbox.is_closed and await self._dispatcher.receive_run(self._inbox, timeout_s)
 
     def _use(self, delivery: Delivery, read: Callable[[Message, type[_T]], _T], message: Message, kind: type[_T]) -> _T:
         """Return what `read` returns. If it raises, the message is refused."""
