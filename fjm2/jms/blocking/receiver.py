@@ -12,7 +12,7 @@ from fjm2.jms.consumer import body_of, content_of, parts_of, timeout_of
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.message import Message
 
-from .loop_thread import LOOP, call
+from .loop_thread import LOOP, call, run
 
 _T = TypeVar("_T")
 
@@ -23,7 +23,7 @@ class Receiver:
     def __init__(self, inner: aio_consumer.MessageConsumer) -> None:
         self._inner = inner
         self._dispatcher, self._inbox = parts_of(inner)
-        self._run = self._dispatcher.add_run(self._inbox, LOOP.loop.call_soon_threadsafe)
+        self._run = run(self._dispatcher.add_run, self._inbox, LOOP.loop.call_soon_threadsafe)
         self._open = self._dispatcher.opener.open
 
     def receive(self, type: Any, timeout: float | None) -> Message | None:  # noqa: A002

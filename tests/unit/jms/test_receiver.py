@@ -113,3 +113,15 @@ def test_what_is_taken_back_from_a_receive_is_asked_for_again(
     message: Any = receiver.receive(None, WAIT_S) if receive == "receive" else receiver.receive_in_loop()
     assert message is None if closes else (message.text, message.delivery_count) == ("a", 1)
     assert len(rounds) == (1 if closes else 2)
+
+
+def test_the_loop_alone_changes_the_runs_of_a_session(bench: ThreadBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    add, threads = bench.dispatcher.add_run, []
+
+    def note(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return add(*arguments)
+
+    monkeypatch.setattr(bench.dispatcher, "add_run", note)
+    Receiver(MessageConsumer(bench.dispatcher, bench.inbox, False, None, None))  # type: ignore[arg-type]
+    assert threads == [run(threading.get_ident)]
