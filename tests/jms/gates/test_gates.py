@@ -165,6 +165,35 @@ async def test_a_gate_sees_each_message_of_a_batch_and_holds_the_batch_back(port
     await close(sending, receiving)
 
 
+@pytest.mark.parametrize("bytes_max", [100, 1 << 30])
+@pytest.mark.parametrize("has_room", [True, False])
+async def test_failures_to_confirm_a_batch_that_no_gate_holds_are_reported(
+    port: int, bytes_max: int, has_room: bool
+) -> None:
+    store = Store(is_slow=False)
+    store.bytes_max, store.is_full = bytes_max, not has_room
+    sending, receiving = await gated(port, store)
+    heard = await subscribe(sending, receiving)
+    confirmation = sending._core.check_open().confirmation
+    numbers = [str(number) for number in range(10)]
+    send = asyncio.ensure_future(sending.create_session().create_producer(TOPIC).send_many(numbers))
+    unasked: list[int] = []
+    store.on_admit = lambda: unasked.append(confirmation.unasked)
+    if not has_room:
+        await asyncio.sleep(QUIET_S)
+        assert not store.frames
+        store.is_full = False
+        store.on_room()
+    await asyncio.wait_for(send, WAIT_S)
+    unasked.append(confirmation.unasked)
+    assert confirmation.accepted == 10
+    # Nobody asks for these messages, so a report tells of them. A round may begin after the one that waited for room.
+    assert max(unasked) >= (10 if has_room else 9)
+    await eventually(lambda: heard == numbers)
+    assert [frame[-1:].decode() for frame in store.frames] == numbers
+    await close(sending, receiving)
+
+
 async def test_a_gate_holds_a_confirmation_back(port: int) -> None:
     store = Store()
     sending, receiving = await gated(port, store)
