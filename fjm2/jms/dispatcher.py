@@ -63,6 +63,8 @@ class Dispatcher:
         self._state = DispatcherState.OPEN
         self._runs: dict[Inbox, Run] = {}
         """Runs of the consumers that threads use."""
+        self._gathered: dict[Inbox, list[BatchItem]] = {}
+        """Messages of batches that wait for more."""
         self._receiving: dict[Inbox, Callable[[], None]] = {}
         """Inboxes that a receive waits at, and the function that wakes it."""
 
@@ -83,11 +85,12 @@ class Dispatcher:
         """Stop delivering messages, without waiting for the running listener."""
         self.listeners.is_started = False
         self.listeners.interrupt()
-        self.take_back_runs()
+        self._take_back()
 
     def begin_closing(self) -> None:
         """Deliver nothing more, and make no sender wait. Waiting receives return None."""
-        self.take_back_runs()
+        for run in self._runs.values():
+            run.take_back()
         for inbox in list(self.inboxes):
             inbox.close()
 
@@ -176,7 +179,7 @@ class Dispatcher:
             raise IllegalStateError(
                 f"a receive is waiting on this session, which cannot have a listener as well: {_ANOTHER}"
             )
-        self.take_back_runs()
+        self._take_back()
         self.deliveries.end_batches(inbox)
         self.listeners.interrupt()
         self.listeners.listen(inbox, listener)
@@ -186,10 +189,15 @@ class Dispatcher:
         run = self._runs[inbox] = Run(inbox, self.deliveries, tell)
         return run
 
-    def take_back_runs(self) -> None:
-        """Take back what threads have not taken, before something that concerns all messages that wait."""
+    def _take_back(self) -> None:
+        """Take back what threads have not taken, and the batches that wait for more, before something that concerns all
+        messages that wait."""
         for run in self._runs.values():
             run.take_back()
+        for inbox, items in self._gathered.items():
+            self.deliveries.give_back_batch(items)
+            items.clear()
+            self._receiving[inbox]()
 
     async def receive_run(self, inbox: Inbox, timeout_s: float | None) -> bool:
         """Wait for the next message like `receive`. Hand it over to the run of the inbox, with those that wait behind
@@ -240,24 +248,30 @@ class Dispatcher:
             return items
         arrived = asyncio.Event()
         inbox.wake = self._receiving[inbox] = arrived.set
+        self._gathered[inbox] = items
+
+        async def more() -> None:
+            await arrived.wait()
+            arrived.clear()
+            items.extend(take(messages_max - messages_in(items)))
+
         try:
-            while not items and not inbox.is_closed:
-                arrived.clear()
-                await arrived.wait()
-                items = take(messages_max)
-            if wait_s > 0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        while messages_in(items) < messages_max and not (inbox.is_closed or inbox.has_little_room):
-                            arrived.clear()
-                            await arrived.wait()
-                            items += take(messages_max - messages_in(items))
+            while True:
+                while not items and not inbox.is_closed:
+                    await more()
+                if wait_s > 0:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(wait_s):
+                            while messages_in(items) < messages_max and not (inbox.is_closed or inbox.has_little_room):
+                                await more()
+                if items or inbox.is_closed:  # unless a stop or a recover took them back
+                    break
         except BaseException:
             self.deliveries.give_back_batch(items)
             raise
         finally:
             inbox.wake = None
-            del self._receiving[inbox]
+            del self._receiving[inbox], self._gathered[inbox]
             self._changed.set()
         return items
 
@@ -318,7 +332,7 @@ class Dispatcher:
 
     def recover(self) -> None:
         """Redeliver messages, beginning with the first one that is not acknowledged."""
-        self.take_back_runs()
+        self._take_back()
         self.listeners.interrupt(recovers_current=True)
         for inbox in self.deliveries.recover():
             self._wake(inbox)

@@ -200,6 +200,30 @@ async def test_batches_are_bounded_and_wait_no_longer_than_asked(api: Api) -> No
     assert time.monotonic() - began < WAIT_S
 
 
+@pytest.mark.parametrize("mode", [SessionMode.AUTO_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED])
+async def test_a_stop_or_a_recover_takes_back_a_batch_that_waits_for_more(api: Api, mode: SessionMode) -> None:
+    sending, consumer, receiving = await ends(api, mode)
+    producer = await sending.create_producer()
+    batches = await consumer.batches(max_messages=COUNT, max_wait=2 * QUIET_S)
+    await producer.send_many(TOPIC, ["a"] * 20)
+    first = await asyncio.wait_for(api.next(batches.inner), WAIT_S)
+    assert bodies_of([first]) == [b"a"] * 20
+    await producer.send_many(TOPIC, ["b"] * 20)
+    waiting = asyncio.ensure_future(api.next(batches.inner))
+    await eventually(lambda: consumer.inner.statistics().messages_received == 40)
+    await asyncio.sleep(QUIET_S / 2)
+    await receiving.stop()
+    await asyncio.sleep(3 * QUIET_S)
+    assert not waiting.done()
+    is_again = mode is SessionMode.SESSION_TRANSACTED
+    if is_again:
+        await receiving.rollback()
+    await receiving.start()
+    found = await asyncio.wait_for(waiting, WAIT_S)
+    assert bodies_of([found]) == [b"a"] * 20 * is_again + [b"b"] * 20
+    assert [one.delivery_count for one in found.messages()] == [2] * 20 * is_again + [1] * 20
+
+
 async def test_a_batch_is_acknowledged_when_the_next_is_asked_for(api: Api) -> None:
     sending, consumer, receiving = await ends(api)
     await (await sending.create_producer()).send_many(TOPIC, ["a", "b", "c"])
