@@ -4,7 +4,7 @@ moment at which the message counts as sent."""
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fjm2.base.errors import NormError
 from fjm2.messages.batches.frame_array import FrameArray
@@ -14,8 +14,10 @@ from fjm2.messages.frame import Parts
 
 from ..completions import Receipt, wait_until_stored
 from ..confirmation import Confirmation
-from ..lane import LANE_COUNT, LANE_OF_PRIORITY
 from ..publication import Publication, Publisher, Room
+
+if TYPE_CHECKING:
+    from ..lane import Lane
 
 
 class Gate(Protocol):
@@ -92,7 +94,7 @@ class GatedPublication(Publication):
     def __init__(self, publisher: Publisher, confirmation: Confirmation, gate: Gate) -> None:
         super().__init__(publisher, confirmation)
         self._gate = gate
-        self._held: tuple[deque[_Held], ...] = tuple(deque() for _ in range(LANE_COUNT))
+        self._held: dict[Lane, deque[_Held]] = {lane: deque() for lane in publisher.lanes.all}
         """Frames of each lane that wait for the gate, oldest first."""
         gate.on_room = self._release
 
@@ -108,7 +110,7 @@ class GatedPublication(Publication):
         Subscribers confirm a message that the gate has a future for in the background: its outcome is that of the
         future.
         """
-        held = self._held[LANE_OF_PRIORITY[priority]]
+        held = self._held[self._lane_of_priority[priority]]
         self._open_lane(destination, priority)
         admitted = None if held else self._gate.admit(destination, parts)
         if admitted is None:
@@ -129,7 +131,7 @@ class GatedPublication(Publication):
         gate's future."""
         if len(frames) > 1 and frames.size > self._gate.bytes_max:
             return self._publish_each(destination, priority, frames, flags, receipt)
-        held = self._held[LANE_OF_PRIORITY[priority]]
+        held = self._held[self._lane_of_priority[priority]]
         self._open_lane(destination, priority)
         admitted = None if held else self._gate.admit_many(destination, frames)
         if admitted is None:
@@ -168,7 +170,7 @@ class GatedPublication(Publication):
                 self._publisher.refuse(error)
 
     def _hold(self, held: _Held) -> Awaitable[None]:
-        self._held[LANE_OF_PRIORITY[held.priority]].append(held)
+        self._held[self._lane_of_priority[held.priority]].append(held)
         if held.receipt is None:
             return _wait_for_held(held)
         held.receipt.sent = held.sent
@@ -176,7 +178,7 @@ class GatedPublication(Publication):
 
     def _release(self) -> None:
         """Publish held frames as far as the gate admits them."""
-        for queue in self._held:
+        for queue in self._held.values():
             while queue and self._publish_held(queue[0]):
                 queue.popleft()
 

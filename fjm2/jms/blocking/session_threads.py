@@ -48,13 +48,14 @@ class SessionThreads:
 
     def send(self, post: Post, message: Any, listener: CompletionListener | None) -> Future[None] | None:
         """Queue a message. The caller holds the queue's lock, and passes what is returned to `wait` without it."""
-        if listener is not None:
-            self.send_async(post, message, listener)
-        elif type(post[2][1]) is bytes and self.core.outbox.waits_until_stored(post[0], post[3]):
-            return self.send_async(post, message, None)
-        elif (sending := self.queue.put_any(self.core.outbox, post)) is not None:
-            return sending.outcome
-        return None
+        if listener is not None or self._waits_until_stored(post):
+            outcome = self.send_async(post, message, listener)
+            return outcome if listener is None else None
+        sending = self.queue.put_any(self.core.outbox, post)
+        return None if sending is None else sending.outcome
+
+    def _waits_until_stored(self, post: Post) -> bool:
+        return type(post[2][1]) is bytes and self.core.outbox.waits_until_stored(post[0], post[3])
 
     def send_many(
         self, post: BatchPost, messages: list[Message] | None, listener: CompletionListener | None
