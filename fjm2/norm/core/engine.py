@@ -220,7 +220,7 @@ class Engine:
         """Ask nodes to confirm everything queued and written so far.
 
         Return a number, which the event `WatermarkCompleted` will carry. Nodes fail that have not confirmed `timeout_s`
-        seconds after everything was sent, repairs included, and they were asked.
+        seconds after everything was sent, repairs included, and they were asked; repairs take four such times at most.
         """
         self._may_send = True
         return self._sender.watermark(nodes, now, timeout_s)

@@ -226,7 +226,8 @@ class Session:
 
         Without `nodes`, ask all nodes that flow control has known: those it waits for, and those it gave up meanwhile.
         Nodes that have not confirmed `timeout_s` seconds after everything was sent, repairs included, and they were
-        asked, have failed; without a time-out, those that have not answered `robust_factor` times.
+        asked, have failed, and in any case those that have not four times as long after they were first asked. Without
+        a time-out, those fail that have not answered `robust_factor` times.
         """
         self._check_open()
         asked = self._known_receivers() if nodes is None else nodes

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from groups import PAYLOAD, SLOW, SMALL, Chooser, Tap, behind_router
+from groups import PARITY, PAYLOAD, SLOW, SMALL, Chooser, Tap, behind_router
 
 from fjm2.norm.core.config import Flow, SenderConfig
 from fjm2.norm.core.train import Train
-from fjm2.norm.core.wire import Ack, AckType, Flush, Nack, decode
+from fjm2.norm.core.wire import Ack, AckType, Data, Flush, Nack, decode
 from fjm2.norm.events import (
     ReceiverEvicted,
     WatermarkCompleted,
@@ -193,3 +193,45 @@ def test_time_in_which_data_are_still_sent_does_not_count(net: Network) -> None:
     assert sub.received == PAYLOAD
     nodes = frozenset([sub.node_id]), frozenset([gone.node_id])
     assert pub.events(WatermarkCompleted) == [WatermarkCompleted(mark, *nodes)]
+
+
+@pytest.mark.parametrize("config", [SMALL, PARITY], ids=["none", "rs"])
+@pytest.mark.parametrize("timeout_s", [1.0, None])
+def test_losses_after_a_watermark_do_not_hold_it_open_for_a_dead_node(
+    net: Network, config: SenderConfig, timeout_s: float | None
+) -> None:
+    pub, lossy, dead = net.sender(config), net.receiver(), net.receiver()
+    link = net.link(pub, lossy)
+    net.link(pub, dead)
+    pub.write(PAYLOAD[:5000])
+    net.run(until=0.5)
+    dead.crash()
+    pub.write(PAYLOAD[:1000])
+    net.run(until=0.51)
+    mark = pub.watermark([lossy, dead]) if timeout_s is None else pub.watermark([lossy, dead], timeout_s=timeout_s)
+    link.lose(0.05)
+    began = net.now
+    while net.now < began + 5.0 and not pub.events(WatermarkCompleted):
+        pub.write(PAYLOAD[:3000])
+        net.run(until=net.now + 0.02)
+    nodes = frozenset([lossy.node_id]), frozenset([dead.node_id])
+    assert pub.events(WatermarkCompleted) == [WatermarkCompleted(mark, *nodes)]
+
+
+def test_a_node_that_requests_the_same_data_for_ever_does_not_hold_a_watermark_open(
+    net: Network, is_kind: Chooser
+) -> None:
+    """It has four times the time-out: no repair reaches it."""
+    pub, sub = net.sender(SMALL), net.receiver()
+    link = net.link(pub, sub)
+    pub.write(PAYLOAD[:1000])
+    net.run(until=0.5)
+    link.lose(where=is_kind(Data))
+    pub.write(PAYLOAD[1000:3000])
+    net.run(until=0.51)
+    mark = pub.watermark([sub], timeout_s=1.0)
+    began = net.now
+    assert net.run_until(lambda: bool(pub.events(WatermarkCompleted)), deadline=began + 10.0)
+    assert pub.events(WatermarkCompleted) == [WatermarkCompleted(mark, frozenset(), frozenset([sub.node_id]))]
+    assert pub.stats.nacks_received >= 10
+    assert 3.5 < net.now - began < 5.0

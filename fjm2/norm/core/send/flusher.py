@@ -23,6 +23,9 @@ _AT_ONCE_MAX = 8
 _ANSWERS_MAX_S = 1.0
 """Longest time until nodes are asked again. Busy hosts answer late for a moment, and make the round-trip time long: if
 their answers are lost then, nobody should wait for many such round trips."""
+_RENEWED_MAX = 4
+"""Maximum number of time-outs that pass from when nodes are first asked until a watermark ends. Repairs that are lost
+again need some, each with a round trip; a node that requests data for ever must not hold all others up."""
 _NODE_ID_BYTES = 4
 """Size in bytes of one entry in a FLUSH's list of acking nodes."""
 
@@ -41,17 +44,21 @@ class Watermark:
     acked: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
     timeout_s: float = NEVER
-    """Time in seconds for which nodes are asked, beginning anew when data before the position are sent again."""
+    """Time in seconds for which nodes are asked. It begins anew when data before the position are requested again."""
     ends_at: float | None = None
     """Time at which it ends; None if no node has been asked since it began anew."""
+    ends_by: float = NEVER
+    """Time at which it ends at the latest, however often it begins anew; NEVER until a node is asked."""
     is_asked: bool = False
     """True if nodes have been asked to confirm it."""
 
     def ask(self, node_max: int, now: float) -> tuple[int, ...]:
         """Return the nodes to ask now, at most `node_max`. Nodes that have no tries or no time left count as failed."""
+        if not self.is_asked:
+            self.ends_by = now + _RENEWED_MAX * self.timeout_s
         if self.ends_at is None:
-            self.ends_at = now + self.timeout_s
-        elif self.ends_at <= now:
+            self.ends_at = min(now + self.timeout_s, self.ends_by)
+        if self.is_asked and self.ends_at <= now:
             self.fail(set(self.tries_left))
         for node in [node for node, left in self.tries_left.items() if left == 0]:
             self.failed.add(node)
@@ -162,11 +169,13 @@ class Flusher:
         self._left = self._config.robust_factor
         self._arm(now)
 
-    def renew(self, item: SendObject) -> None:
-        """Give nodes all tries again for the watermarks after an object's data, because that data is being repaired."""
+    def renew(self, item: SendObject, first: int) -> None:
+        """Give nodes all tries again for the watermarks after a segment of an object, because it is being repaired."""
         for watermark in self._watermarks:
             marked = self._cache.get(watermark.object_id)
-            if marked is not None and item.order <= marked.order:
+            if marked is None or item.order > marked.order:
+                continue
+            if item is not marked or first <= watermark.index:
                 watermark.renew(self._config.robust_factor)
 
     def confirm(self, node: int, position: Position, now: float) -> None:
@@ -191,7 +200,7 @@ class Flusher:
 
     def act(self, now: float, is_idle: bool) -> None:
         """Act on the flush timer: ask nodes to confirm a watermark, or flush if the sender is idle."""
-        while self._watermarks and self._is_passed(self._watermarks[0]):
+        while self._watermarks and (self._watermarks[0].ends_by <= now or self._is_passed(self._watermarks[0])):
             watermark = self._watermarks[0]
             nodes = watermark.ask(self._config.segment_bytes // _NODE_ID_BYTES, now)
             if not watermark.is_done:

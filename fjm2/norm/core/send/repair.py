@@ -36,6 +36,26 @@ def _is_fragmented(repairs: RepairSet) -> bool:
     return repairs.segments.range_count + len(repairs.parity) >= _FRAGMENTS_MAX
 
 
+def _first_new(item: SendObject, parts: RepairSet, known: RepairSet, recent: RangeSet | None = None) -> int:
+    """Return the first segment of `parts` that is neither known nor was repaired recently.
+
+    The first segment of a block stands for its parity, and INFO_INDEX for the INFO. If nothing is new, return the end
+    of what was sent.
+    """
+    if parts.info and not known.info and (recent is None or INFO_INDEX not in recent):
+        return INFO_INDEX
+    first = item.next_index
+    for block, rows in parts.parity.items():
+        if not rows <= known.parity.get(block, set()):
+            first = min(first, item.partition.first_segment(block))
+    for start, end in parts.segments:
+        for unknown_start, unknown_end in known.segments.gaps(start, end):
+            gaps = [(unknown_start, unknown_end)] if recent is None else recent.gaps(unknown_start, unknown_end)
+            for fresh_start, _ in gaps:
+                return min(first, fresh_start)
+    return first
+
+
 class RepairPhase(Enum):
     """A phase of the repair cycle with parity."""
 
@@ -71,8 +91,8 @@ class RepairQueue:
         self._is_immediate = config.parity_segments == 0
         self._stalled_until = 0.0
         """Time before which nothing is repaired for receivers that make no progress."""
-        self.reopened: list[SendObject] = []
-        """Objects of which the last NACK requested parts that were not requested before."""
+        self.reopened: dict[SendObject, int] = {}
+        """Objects of which the last NACK requested parts that were not requested before, and the first such segment."""
 
     # Requests come in.
 
@@ -91,7 +111,7 @@ class RepairQueue:
         way; see `RecentRepairs.since`. If the receiver was given up because it made no progress, little is repaired:
         the others need the rate. If `most` is not None and there is no parity, at most so many segments are repaired.
         """
-        self.reopened = []
+        self.reopened = {}
         if is_stalled:
             if now < self._stalled_until:
                 self._stats.drop(Drop.RATE_LIMITED)
@@ -110,14 +130,18 @@ class RepairQueue:
                 parts.limit(_STALLED_SEGMENTS)
             if self._is_immediate:
                 recent = item.repairs.recent.since(asked_at, now)
+                first = _first_new(item, parts, item.repairs.due, recent)
                 fresh = self._repair_at_once(item, parts, recent, None if most is None else most - total)
             elif self._phase is RepairPhase.HOLDING_OFF:
-                fresh = self._repair_if_later(item, parts)
+                self._drop_earlier(item, parts)
+                first = _first_new(item, parts, item.repairs.due)
+                fresh = self._repair(item, parts)
             else:
+                first = _first_new(item, parts, item.repairs.requested)
                 fresh = item.repairs.requested.merge(parts)
                 self._requested.add(item)
             if fresh:
-                self.reopened.append(item)
+                self.reopened[item] = first
                 total += fresh
         return total
 
@@ -195,18 +219,21 @@ class RepairQueue:
             self.repairing.add(item)
         return len(due) - before
 
-    def _repair_if_later(self, item: SendObject, parts: RepairSet) -> int:
-        """Repair only what lies after the current position: requests for earlier parts are older than their repair."""
+    def _drop_earlier(self, item: SendObject, parts: RepairSet) -> None:
+        """Keep only what lies after the current position: requests for earlier parts are older than their repair."""
         current = self.next_object()
         if current is None or item.order < current.order:
-            return 0
-        due = item.repairs.due
-        if item is current:
+            parts.clear()
+        elif item is current:
             position = item.partition.first_segment(self._current_block(item))
             parts.segments.remove(0, position)
             for block in [block for block in parts.parity if item.partition.first_segment(block) < position]:
                 del parts.parity[block]
-            parts.info &= due.info
+            parts.info &= item.repairs.due.info
+
+    def _repair(self, item: SendObject, parts: RepairSet) -> int:
+        """Make parts due for repair, and return how many are new."""
+        due = item.repairs.due
         fresh = due.merge(parts)
         if due:
             self.repairing.add(item)

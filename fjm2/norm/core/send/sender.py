@@ -207,8 +207,8 @@ class Sender:
         if nack.requests and nack.requests[0].items:
             self.flow_control.note_missing(nack.source_id, nack.requests[0].items[0], now)
         self.window.note_requested(nack.source_id, fresh)
-        for item in self._repair_queue.reopened:
-            self._flusher.renew(item)
+        for item, first in self._repair_queue.reopened.items():
+            self._flusher.renew(item, first)
         if self._repair_queue.is_squelch_due(now, 2 * self.timing.grtt_s):
             self._commands.add_squelch()
         backoff_factor = self._trains.backoff_factor
