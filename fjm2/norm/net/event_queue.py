@@ -45,7 +45,7 @@ class EventQueue:
     def put(self, event: Event) -> None:
         """Append an event."""
         if self._is_sender_only and len(self.waiting) >= _OWN_EVENTS_MAX:
-            self.waiting.popleft()
+            self.waiting_bytes -= _content_bytes(self.waiting.popleft())
         self.waiting.append(event)
         self.waiting_bytes += len(event.data) if type(event) is StreamReceived else _content_bytes(event)
         is_full = self.waiting_bytes >= EVENT_BYTES_MAX or len(self.waiting) >= EVENTS_MAX

@@ -221,6 +221,24 @@ def test_a_flood_of_acknowledgements_pauses_the_queue_of_events() -> None:
     assert len(queue.waiting) < 1100
 
 
+def test_a_session_that_only_sends_goes_on_after_any_number_of_acknowledgements() -> None:
+    """Its queue keeps the latest events only, and counts the bytes of no others."""
+
+    class Source:
+        is_paused = False
+
+    source, queue = Source(), EventQueue(is_sender_only=True)
+    queue.attach(source)
+    content = bytes(65_000)
+    for _ in range(3000):
+        queue.put(AckReceived(1, 16, 0, content))
+    assert not source.is_paused
+    assert queue.waiting_bytes == len(queue.waiting) * len(content)
+    while queue.take() is not None:
+        pass
+    assert queue.waiting_bytes == 0
+
+
 def test_acknowledgements_are_dropped_in_a_pause() -> None:
     """The queue of events would grow without a bound: feedback is heard even in a pause."""
 
