@@ -115,6 +115,16 @@ def test_acknowledgements_are_taken_while_data_are_not(net: Network) -> None:
     assert writer.events(AckReceived) == [AckReceived(keeper.node_id, STORED, 0, b"x")]
 
 
+def test_requests_are_taken_while_data_are_not(net: Network) -> None:
+    writer, keeper = net.sender(), net.receiver()
+    writer.command(b"here I am")
+    net.run(until=1.0)
+    keeper.engine.is_paused = True
+    writer.request_acks(STORED, [keeper], ack_id=5)
+    net.run(until=2.0)
+    assert keeper.events(AckRequested) == [AckRequested(writer.node_id, STORED, 5)]
+
+
 def answer(victim: Victim, ack_type: int, content: bytes, source: int = 50, instance: int | None = None) -> bytes:
     number = sender_of(victim.engine).instance_id if instance is None else instance
     return feedback(5, source, TARGET, number, content, (ack_type, 4))
@@ -248,7 +258,8 @@ def test_acknowledgements_are_dropped_in_a_pause() -> None:
             session._handle_event(AckReceived(1, 16, 0, b"first"))
             engine.is_paused = True
             session._handle_event(AckReceived(1, 16, 0, b"second"))
-            assert engine.stats.drops[Drop.PAUSED] == 1
+            session._handle_event(AckRequested(1, 16, 0))
+            assert engine.stats.drops[Drop.PAUSED] == 2
             assert [session.take(), session.take()] == [AckReceived(1, 16, 0, b"first"), None]
 
     asyncio.run(main())

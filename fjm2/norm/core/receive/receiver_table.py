@@ -275,7 +275,8 @@ class ReceiverTable:
             and receiver.remote.address == address
         )
         # Messages about data are received even in a pause, so that missing data can be requested when it is over.
-        if is_paused and not isinstance(message, Flush | CongestionControl | EndOfTransmission):
+        # Requests for acknowledgements are offered to the application, which takes them at once or loses them.
+        if is_paused and not isinstance(message, Flush | CongestionControl | AckRequest | EndOfTransmission):
             stats.drop(Drop.PAUSED)
             if receiver is not None and is_known:
                 receiver.remote.heard_at = now
