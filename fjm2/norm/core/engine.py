@@ -291,8 +291,8 @@ class Engine:
     def send_ack(self, sender_id: int, ack_type: int, content: bytes, now: float, ack_id: int = 0) -> bool:
         """Send an acknowledgement of a type that the application defines to a sender, by unicast and once.
 
-        Return False if the sender is not known, or this node is silent. Raise ConfigError if an argument is out of
-        range.
+        Return False if the sender is not known or was sent too much, or this node is silent. Raise ConfigError if an
+        argument is out of range.
         """
         _check_ack(ack_type, ack_id)
         longest = self.config.sender.segment_bytes

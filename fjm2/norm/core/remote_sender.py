@@ -23,6 +23,8 @@ class RemoteSender:
     """Bytes of objects received from it, repetitions included."""
     stale_bytes: int = 0
     """Part of `data_bytes` that had been received before, or could not be used."""
+    messages: int = 1
+    """Messages received from it, where a run of DATA counts once and most trains that continue another do not count."""
     grtt_s: float = 0.25
     backoff_factor: int = 4
     group_size: int = 1000

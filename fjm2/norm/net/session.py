@@ -312,7 +312,8 @@ class Session:
         """Send an acknowledgement of a type from 16 to 255 to the sender with that node id, by unicast and once.
 
         It arrives there as `AckReceived`. `content` has at most a segment. Return False if nothing was heard of that
-        sender, or this node does not answer.
+        sender, this node does not answer, or it would send too much: 1 MiB in a second, or, as long as no data of that
+        sender proved useful, three times as much as came from it.
         """
         self._check_open()
         is_sent = self._engine.send_ack(sender_id, ack_type, content, self._driver.now(), ack_id)

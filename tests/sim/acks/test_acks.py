@@ -4,7 +4,7 @@ import asyncio
 from random import Random
 
 import pytest
-from hostile.datagrams import Fake, feedback
+from hostile.datagrams import Fake, feedback, fti
 from hostile.target import TARGET
 from victim import Victim, fakes
 
@@ -47,13 +47,14 @@ def test_a_request_to_nobody_in_particular_asks_everybody(net: Network) -> None:
 
 def test_an_acknowledgement_needs_no_request(net: Network) -> None:
     writer, keeper, other = net.sender(), net.receiver(), net.receiver()
-    writer.command(b"here I am")
+    writer.send(b"here I am")
     net.run(until=1.0)
+    heard = other.stats.datagrams_received - keeper.stats.datagrams_received
     assert keeper.send_ack(writer, STORED, bytes(1400))
     net.run(until=2.0)
     assert writer.events(AckReceived) == [AckReceived(keeper.node_id, STORED, 0, bytes(1400))]
     # It went by unicast: another receiver would have counted it as meant for somebody else.
-    assert other.stats.datagrams_received == keeper.stats.datagrams_received
+    assert other.stats.datagrams_received - keeper.stats.datagrams_received == heard
 
 
 def test_an_unknown_sender_gets_no_acknowledgement(net: Network) -> None:
@@ -192,10 +193,44 @@ def test_a_request_makes_its_sender_known(fake: Fake) -> None:
 
 def test_a_program_that_acknowledges_too_much_is_bounded(fake: Fake) -> None:
     victim = Victim()
-    victim.take(fake, request(fake, 16))
+    victim.take(fake, *data_of(fake))
     for _ in range(3000):
         victim.engine.send_ack(fake.node_id, 16, b"", victim.now)
     assert victim.drops(Drop.RATE_LIMITED) == 3000 - 1024
+
+
+def data_of(fake: Fake) -> list[bytes]:
+    """A small object, which proves its sender useful."""
+    return [fake.data(0, 0, b"useful", fti=fti(5, 6, 100, 16))]
+
+
+@pytest.mark.parametrize("requests", [1, 10, 1000])
+def test_requests_from_the_forged_address_of_a_victim_are_not_amplified_much(fake: Fake, requests: int) -> None:
+    """A program answers each request with as much as there is room for, and with little."""
+    victim = Victim()
+    for _ in range(requests):
+        victim.take(fake, request(fake, 16))
+        victim.engine.send_ack(fake.node_id, 16, bytes(1400), victim.now, 1)
+        for _ in range(5):
+            victim.engine.send_ack(fake.node_id, 16, b"yes", victim.now, 1)
+        victim.settle()
+    answers = victim.sent_of(Ack)
+    headers_bytes = 28
+    heard = requests * (len(request(fake, 16)) + headers_bytes)
+    assert requests <= len(answers)
+    assert sum(len(answer) + headers_bytes for answer in answers) <= 3 * heard
+    assert victim.drops(Drop.RATE_LIMITED) >= requests
+
+
+def test_acknowledgements_to_a_proven_sender_are_paced(fake: Fake) -> None:
+    victim = Victim()
+    victim.take(fake, *data_of(fake))
+    for _ in range(1000):
+        for _ in range(10):
+            victim.engine.send_ack(fake.node_id, 16, bytes(1400), victim.now)
+        victim.pass_time(0.001)
+    sent_bytes = sum(map(len, victim.sent_of(Ack)))
+    assert 1 << 20 < sent_bytes < (1 << 20) + (1 << 17) + 1500
 
 
 @pytest.mark.parametrize("kind", [AckRequest, Flush])

@@ -132,6 +132,7 @@ class Receiver:
         """Note the time of a message of the sender, and the fields that all its messages have."""
         if not isinstance(message, EndOfTransmission):
             self.remote.heard_at = now
+        self.remote.messages += 1
         self.remote.update(message)
         if not isinstance(message, Data):
             self._cc.note_command(message.sequence, now)

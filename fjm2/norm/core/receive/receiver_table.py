@@ -223,13 +223,12 @@ class ReceiverTable:
                 self._context.stats.drop(Drop.UNSUPPORTED)
 
     def acknowledge(self, sender_id: int, ack_type: int, ack_id: int, content: bytes, now: float) -> bool:
-        """Send an acknowledgement of the application to a sender. Return False if it is not known, or this node is
-        silent."""
+        """Send an acknowledgement of the application to a sender. Return False if it is not known or was sent too much,
+        or this node is silent."""
         receiver = self._by_id.get(sender_id)
         if receiver is None or self._context.is_silent:
             return False
-        receiver.feedback.application_ack(ack_type, ack_id, content, now)
-        return True
+        return receiver.feedback.application_ack(ack_type, ack_id, content, receiver.is_proven, now)
 
     def overhear(self, message: FromReceiver) -> None:
         """Note feedback of another receiver to a remote sender."""
