@@ -412,3 +412,24 @@ def test_new_senders_cost_no_more_than_noise() -> None:
     noise = [b"\xff" + Random(number).randbytes(99) for number in range(5000)]
     names = [Fake(1000 + at, 7, ("", 0)).data(0, 0, bytes(100), fti=fti(5, 1 << 20, 100, 64)) for at in range(5000)]
     assert min(cost(names) for _ in range(3)) < min(cost(noise) for _ in range(3))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("step", [40, 400], ids=["alone", "trains"])
+def test_data_of_a_busy_sender_contradict_forged_leaps_between_them(seed: int, step: int) -> None:
+    net = Network(seed)
+    pub, sub = net.sender(SMALL), net.receiver(ReceiverConfig(sync=Sync.CURRENT))
+    forger = Forger(net, pub)
+    net.link(pub, sub)
+    pub.write(PAYLOAD[:2000])
+    net.run(until=0.05)
+    for number, at in enumerate(range(2000, len(PAYLOAD), step)):
+        pub.write(PAYLOAD[at : at + step])
+        net.run(until=net.now + 0.002)
+        if number < 24 and number % 4 == 3:
+            inject(sub, forger.data(ahead_blocks=1000), pub.address)
+    pub.end_stream()
+    net.run(until=net.now + 10.0)
+    assert sub.received == PAYLOAD
+    assert not trouble(sub)
+    assert sub.stats.drops[Drop.IMPLAUSIBLE] == 6

@@ -124,7 +124,7 @@ class IncomingStream(IncomingObject):
         if not self.is_started:
             return True
         leaps = self.leaps
-        leaps.front = max(leaps.front, self.next_index)  # segments in order need no proof
+        leaps.note_front(self.next_index)  # segments in order need no proof
         if self._leapt is not None and self._leapt[0] <= first and end <= self._leapt[1]:
             if leaps.is_proven(first, end, now):
                 self._go_back()

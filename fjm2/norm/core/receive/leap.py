@@ -44,7 +44,7 @@ class _Leap:
         return now - self._began_at > _PROVEN_S
 
     def prove(self, first: int, end: int, now: float) -> bool:
-        """Note a message. Return True if it is one too many to be a forgery."""
+        """Note a message. Return True if the messages so far prove the leap."""
         self._start, self._end = min(self._start, first), max(self._end, end)
         self._count += 1
         self.heard_at = now
@@ -70,9 +70,7 @@ class LeapGuard:
         if self._leaps:
             self._review(now)
         if first <= self.front + self.near:
-            if end > self.front:
-                self.front = end
-                self._forget_leaps()
+            self.note_front(end)
             return True
         leap = self._leap_at(first, end, now)
         if leap.prove(first, end, now):
@@ -84,8 +82,14 @@ class LeapGuard:
         leap.is_refused |= end > limit
         return end <= limit
 
+    def note_front(self, end: int) -> None:
+        """Note that the sender was at all positions before `end`. If that is new, it contradicts leaps."""
+        if end > self.front:
+            self.front = end
+            self._forget_leaps()
+
     def is_proven(self, first: int, end: int, now: float) -> bool:
-        """Note a message that is not where the sender was. Return True if it is one too many to be a forgery."""
+        """Note a message that is not where the sender was. Return True if the messages so far prove the leap."""
         self._review(now)
         leap = self._leap_at(first, end, now)
         if not leap.prove(first, end, now):
