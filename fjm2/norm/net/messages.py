@@ -79,6 +79,8 @@ class IncomingMessages:
         self._on_event = on_event
         self._readers: dict[tuple[int, int], MessageReader] = {}
         """Readers by sender id and object id."""
+        self._ends: dict[tuple[int, int], int] = {}
+        """Ends of the bytes that each of them has read."""
         self._held_bytes = 0
         self._pending: Iterator[bytes] = iter(())
         """Messages that were received and not taken, all of one sender."""
@@ -110,14 +112,24 @@ class IncomingMessages:
         held_bytes = reader.held_bytes
         self._pending = iter(reader.read(run.data, run.marks))
         self._held_bytes += reader.held_bytes - held_bytes
+        self._ends[key] = run.start + len(run.data)
         if self._held_bytes > _HELD_BYTES_MAX:
-            self._held_bytes -= reader.held_bytes
-            reader.reset()
+            self._reset_greediest()
         if reader.bytes_skipped:
-            end = run.start + len(run.data)
-            lost = StreamLost(*key, max(end - reader.bytes_skipped, 0), end, LossReason.FAILED)
-            reader.bytes_skipped = 0
-            self._tell(lost)
+            self._tell_skipped(key, reader)
+
+    def _reset_greediest(self) -> None:
+        """Forget the longest incomplete message, so that those who hold little keep theirs."""
+        key, reader = max(self._readers.items(), key=lambda item: item[1].held_bytes)
+        self._held_bytes -= reader.held_bytes
+        reader.reset()
+        self._tell_skipped(key, reader)
+
+    def _tell_skipped(self, key: tuple[int, int], reader: MessageReader) -> None:
+        end = self._ends[key]
+        lost = StreamLost(*key, max(end - reader.bytes_skipped, 0), end, LossReason.FAILED)
+        reader.bytes_skipped = 0
+        self._tell(lost)
 
     def _note(self, event: Event) -> None:
         match event:
@@ -138,6 +150,7 @@ class IncomingMessages:
 
     def _forget(self, key: tuple[int, int]) -> None:
         reader = self._readers.pop(key, None)
+        self._ends.pop(key, None)
         if reader is not None:
             self._held_bytes -= reader.held_bytes
 

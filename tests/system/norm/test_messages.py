@@ -219,6 +219,21 @@ async def test_incomplete_messages_of_many_senders_are_bounded() -> None:
 
 
 @on_each_loop
+async def test_greedy_senders_do_not_take_the_messages_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fjm2.norm.net.messages._HELD_BYTES_MAX", 4000)
+    greedy = [run_of(node, 0, (5000).to_bytes(4) + bytes(990), 0) for node in range(1, 5)]
+    data, pieces = frame(b"x" * 96) * 50, []
+    for start in range(0, len(data), 130):  # each piece ends inside a message
+        piece = data[start : start + 130]
+        pieces.append(
+            run_of(9, start, piece, *(at - start for at in range(0, len(data), 100) if 0 <= at - start < 130))
+        )
+    seen = await told(*greedy, *pieces)
+    assert [one for one in seen if isinstance(one, bytes)] == [b"x" * 96] * 50
+    assert [one for one in seen if not isinstance(one, bytes)] == [StreamLost(1, 5, 0, 994, LossReason.FAILED)]
+
+
+@on_each_loop
 async def test_mistakes_raise_at_the_call(port: int) -> None:
     async with new_session(port, is_sender_only=True) as sender:
         async with await sender.open_messages(info=b"quotes") as out:
