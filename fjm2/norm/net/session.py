@@ -244,6 +244,7 @@ class Session:
         With `flow=min`, it also waits for other nodes that answer, except for `strangers`.
         """
         self._engine.set_receivers(frozenset(nodes), self._driver.now(), frozenset(strangers))
+        self._driver.wake()
 
     def forget_receiver(self, node: int) -> None:
         """Stop waiting for a node that has said goodbye, in flow control and in watermarks.

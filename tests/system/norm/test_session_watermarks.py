@@ -150,3 +150,20 @@ async def test_flushed_waits_for_data_just_written(port: int) -> None:
         await stream.close()
         await soon(sender.flushed())
         assert heard.all(StreamEnded)
+
+
+@on_each_loop
+async def test_a_sender_that_stands_still_goes_on_at_once_with_other_receivers(port: int) -> None:
+    config = SenderConfig(flow=Flow.NAMED, rate_bps=None, ack_timeout_s=30.0, grtt_s=1.0, grtt_min_s=1.0)
+    async with (
+        listening(new_session(port, node_id=2)) as heard,
+        new_session(port, is_sender_only=True, sender=config) as sender,
+    ):
+        sender.set_receivers([99])
+        await sender.send_data(noise(8_000_000))
+        await asyncio.sleep(0.3)
+        assert not heard.all(ObjectCompleted)
+        sent = sender.stats.segments_sent
+        sender.set_receivers([])
+        await asyncio.sleep(0.1)
+        assert sender.stats.segments_sent > sent
