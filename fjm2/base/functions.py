@@ -1,4 +1,4 @@
-"""Checks of the functions that programs pass to be called."""
+"""Checks of the functions that programs pass to be called, and of the bytes that they pass to be sent."""
 
 from inspect import iscoroutinefunction
 from typing import Final
@@ -8,6 +8,22 @@ from .quantities import repr_of, shortened
 _SHOWN_CHARACTERS_MAX: Final = 60
 """Length to which an error shows what is no function."""
 _THREADS_AWAIT_NOTHING: Final = "as threads await nothing; fjm2.jms takes coroutine functions"
+
+
+def check_bytes(name: str, value: object) -> None:
+    """Raise TypeError unless a value is bytes, or a bytearray or memoryview whose items are bytes.
+
+    Where every message passes, call it for values that are not exactly bytes.
+    """
+    if isinstance(value, bytes | bytearray):
+        return
+    shown = f"{name}={shortened(repr_of(value), _SHOWN_CHARACTERS_MAX)}"
+    if isinstance(value, memoryview):
+        if value.c_contiguous and value.nbytes == len(value):
+            return
+        raise TypeError(f"{shown}: expected a view of single bytes without gaps; convert it: bytes(...)")
+    how = '"text".encode()' if isinstance(value, str) else "bytes(...)"
+    raise TypeError(f"{shown}: expected bytes; convert {type(value).__name__} with {how}")
 
 
 def check_callback(name: str, value: object, is_awaited: bool = True) -> None:

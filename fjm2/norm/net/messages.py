@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final, Protocol
 
 from fjm2.base.errors import ConfigError, NormError
+from fjm2.base.functions import check_bytes
 from fjm2.norm.core.events import Event, LossReason, SenderVanished, StreamEnded, StreamLost, StreamReceived
 
 from .framing import LENGTH, MESSAGE_BYTES_MAX, MessageReader
@@ -31,6 +32,8 @@ class OutgoingMessages(OutgoingBytes):
         """
         if self._is_closed:
             raise NormError("send to a closed stream")
+        if type(message) is not bytes:
+            check_bytes("message", message)
         length = len(message)
         if length != self._message_bytes:
             if length > MESSAGE_BYTES_MAX:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from fjm2.base.errors import NormError
+from fjm2.base.functions import check_bytes
 
 from .statistics import StreamStatistics
 from .transmission import StreamPort, Transmission
@@ -169,6 +170,8 @@ class OutgoingStream(OutgoingBytes):
         """
         if self._is_closed:
             raise NormError("write to a closed stream")
+        if type(data) is not bytes:
+            check_bytes("data", data)
         transmission = self._transmission
         transmission.check_open()
         size = self._size
@@ -190,6 +193,9 @@ class OutgoingStream(OutgoingBytes):
         """
         if self._is_closed:
             raise NormError("write to a closed stream")
+        if type(head) is not bytes or type(body) is not bytes:
+            check_bytes("head", head)
+            check_bytes("body", body)
         size = self._size
         if not size:
             if self._is_sent_alone(head, body):

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from fjm2.base.errors import NormError
+from fjm2.base.functions import check_bytes
 from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.norm.core.config import Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from fjm2.norm.core.engine import Engine
@@ -32,6 +33,13 @@ __all__ = ["IncomingMessages", "OutgoingMessages", "OutgoingStream", "Session", 
 def random_node_id() -> int:
     """Draw a node id at random. Two nodes of a group are unlikely to draw the same id."""
     return random.SystemRandom().randrange(1, NODE_ANY)
+
+
+def _checked_info(info: bytes | None) -> bytes | None:
+    if info is None:
+        return None
+    check_bytes("info", info)
+    return bytes(info)  # the same object, unless it is a bytearray or memoryview
 
 
 class _State(Enum):
@@ -178,7 +186,12 @@ class Session:
 
         Waits while the cache is full of objects that are still to be sent.
         """
-        source = MemorySource(data)
+        info = _checked_info(info)
+        try:
+            source = MemorySource(data)
+        except TypeError:
+            check_bytes("data", data)
+            raise
         self._check_open()
         return await self._transmission.send(source, info, is_file=False)
 
@@ -187,6 +200,7 @@ class Session:
 
         `info` is the file's base name if it is not given.
         """
+        info = _checked_info(info)
         name = os.fsencode(os.path.basename(path)) if info is None else info
         source = FileSource(path)
         try:
@@ -198,12 +212,14 @@ class Session:
 
     async def open_stream(self, *, info: bytes | None = None) -> OutgoingStream:
         """Open a stream. Waits, as `send_data` does, while the cache is full of objects that are still to be sent."""
+        info = _checked_info(info)
         self._check_open()
         object_id = await self._transmission.open_stream(self.config.sender.stream_bytes, info)
         return OutgoingStream(self._transmission, object_id)
 
     async def open_messages(self, *, info: bytes | None = None) -> OutgoingMessages:
         """Open a stream of messages. Waits, as `open_stream` does."""
+        info = _checked_info(info)
         self._check_open()
         object_id = await self._transmission.open_stream(self.config.sender.stream_bytes, info)
         return OutgoingMessages(self._transmission, object_id)
@@ -295,8 +311,9 @@ class Session:
 
     def send_command(self, content: bytes, *, is_robust: bool = False) -> None:
         """Send a short message that belongs to no object. If `is_robust`, it is repeated, and can arrive repeatedly."""
+        check_bytes("content", content)
         self._check_open()
-        self._engine.send_command(content, is_robust, self._driver.now())
+        self._engine.send_command(bytes(content), is_robust, self._driver.now())
         self._driver.wake()
 
     def request_acks(self, ack_type: int, nodes: Iterable[int] = (), *, ack_id: int = 0) -> None:
@@ -317,7 +334,8 @@ class Session:
         sender proved useful, three times as much as came from it.
         """
         self._check_open()
-        is_sent = self._engine.send_ack(sender_id, ack_type, content, self._driver.now(), ack_id)
+        check_bytes("content", content)
+        is_sent = self._engine.send_ack(sender_id, ack_type, bytes(content), self._driver.now(), ack_id)
         self._driver.wake()
         return is_sent
 

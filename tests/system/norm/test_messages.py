@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from netns import Network
@@ -254,3 +255,46 @@ async def test_closing_the_session_ends_the_loop(port: int) -> None:
         await asyncio.sleep(0)
         await receiver.close()
         assert await soon(task) == []
+
+
+_NOT_BYTES = ["text", 5, [1, 2], memoryview(bytes(8)).cast("I"), memoryview(bytes(8))[::2]]
+
+
+@on_each_loop
+@pytest.mark.parametrize("value", _NOT_BYTES, ids=["str", "int", "list", "view of ints", "view with gaps"])
+async def test_what_is_no_bytes_is_refused_at_the_call_and_leaves_the_session_whole(port: int, value: Any) -> None:
+    async with new_session(port) as receiver, new_session(port, is_sender_only=True) as sender:
+        messages = receiver.messages()
+        out, stream = await sender.open_messages(), await sender.open_stream()
+        with pytest.raises(TypeError, match=r"^message=.*: expected .*; convert "):
+            await out.send(value)
+        for is_start in (True, False):
+            with pytest.raises(TypeError, match=r"^data=.*: expected "):
+                await stream.write(value, is_start=is_start)
+        with pytest.raises(TypeError, match=r"^head=.*: expected "):
+            stream.append(value)
+        with pytest.raises(TypeError, match=r"^body=.*: expected "):
+            stream.append(b"", value)
+        with pytest.raises(TypeError, match=r"^content=.*: expected "):
+            sender.send_command(value)
+        with pytest.raises(TypeError, match=r"^content=.*: expected "):
+            sender.send_ack(7, 16, value)
+        with pytest.raises(TypeError, match=r"^info=.*: expected "):
+            await sender.send_data(b"x", info=value)
+        with pytest.raises(TypeError, match=r"^info=.*: expected "):
+            await sender.send_file(__file__, info=value)
+        for open_one in (sender.open_stream, sender.open_messages):
+            with pytest.raises(TypeError, match=r"^info=.*: expected "):
+                await open_one(info=value)
+        await out.send(b"whole")
+        assert await take(messages, 1) == [b"whole"]
+
+
+@on_each_loop
+async def test_a_text_in_place_of_bytes_is_shown_with_its_remedy(port: int) -> None:
+    async with new_session(port, is_sender_only=True) as sender:
+        with pytest.raises(TypeError, match=r"^data='text': expected bytes; convert str with \"text\"\.encode\(\)$"):
+            await sender.send_data("text")  # type: ignore[arg-type]
+        await sender.send_data(memoryview(bytes(8)).cast("I"), info=bytearray(b"any bytes"))
+        async with asyncio.timeout(20):
+            await sender.flushed()
