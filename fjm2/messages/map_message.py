@@ -23,6 +23,7 @@ from .types import (
     read_double,
     read_float,
     read_int,
+    read_item,
     read_long,
     read_short,
     read_string,
@@ -89,43 +90,43 @@ class MapMessage(Message, Mapping[str, Value]):
 
     def get_boolean(self, name: str) -> bool:
         """Return the item as a boolean. Raise MessageFormatError if it cannot be converted."""
-        return read_boolean(self._items().get(name))
+        return read_item(read_boolean, self._items(), name)
 
     def get_byte(self, name: str) -> int:
         """Return the item as a byte. Raise MessageFormatError if it cannot be converted."""
-        return read_byte(self._items().get(name))
+        return read_item(read_byte, self._items(), name)
 
     def get_short(self, name: str) -> int:
         """Return the item as a short. Raise MessageFormatError if it cannot be converted."""
-        return read_short(self._items().get(name))
+        return read_item(read_short, self._items(), name)
 
     def get_char(self, name: str) -> str:
         """Return the item as a character. Raise MessageFormatError if it cannot be converted."""
-        return read_char(self._items().get(name))
+        return read_item(read_char, self._items(), name)
 
     def get_int(self, name: str) -> int:
         """Return the item as an int. Raise MessageFormatError if it cannot be converted."""
-        return read_int(self._items().get(name))
+        return read_item(read_int, self._items(), name)
 
     def get_long(self, name: str) -> int:
         """Return the item as a long. Raise MessageFormatError if it cannot be converted."""
-        return read_long(self._items().get(name))
+        return read_item(read_long, self._items(), name)
 
     def get_float(self, name: str) -> float:
         """Return the item as a float. Raise MessageFormatError if it cannot be converted."""
-        return read_float(self._items().get(name))
+        return read_item(read_float, self._items(), name)
 
     def get_double(self, name: str) -> float:
         """Return the item as a double. Raise MessageFormatError if it cannot be converted."""
-        return read_double(self._items().get(name))
+        return read_item(read_double, self._items(), name)
 
     def get_string(self, name: str) -> str | None:
         """Return the item as a string. Raise MessageFormatError if it cannot be converted."""
-        return read_string(self._items().get(name))
+        return read_item(read_string, self._items(), name)
 
     def get_bytes(self, name: str) -> bytes | None:
         """Return the item as a byte array. Raise MessageFormatError if it cannot be converted."""
-        return read_bytes(self._items().get(name))
+        return read_item(read_bytes, self._items(), name)
 
     def get_object(self, name: str) -> Value:
         """Return the value of the item with the type that it was set with; None if the item does not exist."""

@@ -69,6 +69,7 @@ from .types import (
     read_float,
     read_int,
     read_long,
+    read_property,
     read_short,
     read_string,
     to_stored_boolean,
@@ -330,35 +331,35 @@ class Message:
 
     def get_boolean_property(self, name: str) -> bool:
         """Return the property as a boolean. Raise MessageFormatError if it cannot be converted."""
-        return read_boolean(self._read_properties().get(name))
+        return read_property(read_boolean, self._read_properties(), name)
 
     def get_byte_property(self, name: str) -> int:
         """Return the property as a byte. Raise MessageFormatError if it cannot be converted."""
-        return read_byte(self._read_properties().get(name))
+        return read_property(read_byte, self._read_properties(), name)
 
     def get_short_property(self, name: str) -> int:
         """Return the property as a short. Raise MessageFormatError if it cannot be converted."""
-        return read_short(self._read_properties().get(name))
+        return read_property(read_short, self._read_properties(), name)
 
     def get_int_property(self, name: str) -> int:
         """Return the property as an int. Raise MessageFormatError if it cannot be converted."""
-        return read_int(self._read_properties().get(name))
+        return read_property(read_int, self._read_properties(), name)
 
     def get_long_property(self, name: str) -> int:
         """Return the property as a long. Raise MessageFormatError if it cannot be converted."""
-        return read_long(self._read_properties().get(name))
+        return read_property(read_long, self._read_properties(), name)
 
     def get_float_property(self, name: str) -> float:
         """Return the property as a float. Raise MessageFormatError if it cannot be converted."""
-        return read_float(self._read_properties().get(name))
+        return read_property(read_float, self._read_properties(), name)
 
     def get_double_property(self, name: str) -> float:
         """Return the property as a double. Raise MessageFormatError if it cannot be converted."""
-        return read_double(self._read_properties().get(name))
+        return read_property(read_double, self._read_properties(), name)
 
     def get_string_property(self, name: str) -> str | None:
         """Return the property as a string. Raise MessageFormatError if it cannot be converted."""
-        return read_string(self._read_properties().get(name))
+        return read_property(read_string, self._read_properties(), name)
 
     def get_object_property(self, name: str) -> PropertyValue:
         """Return the value of the property with the type that it was set with; None if the property does not exist."""

@@ -11,7 +11,7 @@ properties.
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -431,11 +431,11 @@ def _java_text(value: float, shortest: str) -> str:
 
 
 def _null_number(_: None) -> Any:
-    raise NumberFormatError("null is not a number: the property or item is not set")
+    raise NumberFormatError("null is not a number: read it with read_object, which returns None")
 
 
 def _null_value(_: None) -> Any:
-    raise NullValueError("a value is null, or was never set: expected one that is set")
+    raise NullValueError("a value is null: expected another; read it with read_object, which returns None")
 
 
 _NULL = type(None)
@@ -480,13 +480,58 @@ _STRINGS: dict[type, Callable[[Any], str | None]] = {
 }
 _CHARS: dict[type, Callable[[Any], str]] = {Char: str.__str__, _NULL: _null_value}
 _ARRAYS: dict[type, Callable[[Any], bytes | None]] = {bytes: bytes, _NULL: lambda value: value}
+_READERS: dict[str, Mapping[type, object]] = {
+    "boolean": _BOOLEANS,
+    "byte": _BYTES8,
+    "short": _SHORTS,
+    "int": _INTS,
+    "long": _LONGS,
+    "float": _FLOATS,
+    "double": _DOUBLES,
+    "char": _CHARS,
+    "String": _STRINGS,
+    "byte[]": _ARRAYS,
+}
 
 
 def _read(readers: dict[type, Callable[[Any], _T]], value: Value, wanted: str) -> _T:
     reader = readers.get(type(value))
     if reader is None:
-        raise MessageFormatError(f"a value set as {type_name(value)} cannot be read as {wanted}")
+        others = " or ".join([name for name, readers in _READERS.items() if type(value) in readers])
+        raise MessageFormatError(
+            f"{shown(value)} is of type {type_name(value)} and cannot be read as "
+            f"{wanted}: send {_sent_as(value, wanted)}, or read it as {others}"
+        )
     return reader(value)
+
+
+def _sent_as(value: Value, wanted: str) -> str:
+    """Return what to send so that a value can be read as a type."""
+    if wanted == "double" and isinstance(value, int) and not isinstance(value, bool):
+        return f"{int(value)}.0"
+    return f"{'an' if wanted == 'int' else 'a'} {wanted}"
+
+
+def _read_named(read: Callable[[Value], _T], values: Mapping[str, Value], name: str, noun: str, getter: str) -> _T:
+    value = values.get(name)
+    try:
+        return read(value)
+    except (MessageFormatError, NumberFormatError, NullValueError) as error:
+        what = f"{noun} {shown(name)}"
+        if value is not None:
+            raise type(error)(f"{what}: {error}") from None
+        state = "null" if name in values else "not set"
+        raise type(error)(f"{what} is {state}: expected a value; {getter} returns None instead") from None
+
+
+def read_property(read: Callable[[Value], _T], properties: Mapping[str, Value], name: str) -> _T:
+    """Return a property as `read` converts it. Errors name the property."""
+    return _read_named(read, properties, name, "property", "get_object_property")
+
+
+def read_item(read: Callable[[Value], _T], items: Mapping[str, Value], name: str) -> _T:
+    """Return an item of a map as `read` converts it. Errors name the item."""
+    return _read_named(read, items, name, "item", "get_object")
 
 
 _NAMES = {

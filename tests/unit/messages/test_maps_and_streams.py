@@ -261,3 +261,30 @@ def test_maps_survive_encoding(items: dict[str, Any]) -> None:
     assert {name: (type(value), value) for name, value in received.items()} == {
         name: (type(value), value) for name, value in items.items()
     }
+
+
+def test_errors_of_reading_name_the_item_the_value_and_the_remedy() -> None:
+    message = MapMessage({"price": 30, "data": b"x" * 1000, "none": None})
+    with pytest.raises(
+        MessageFormatError, match=r"^item 'price': 30 is of type int and cannot be read as double: send 30\.0, or read"
+    ):
+        message.get_double("price")
+    with pytest.raises(MessageFormatError, match=r"^item 'data': b'x{60}'\.\.\. is of type byte\[\] and cannot be "):
+        message.get_int("data")
+    for name, state in (("none", "null"), ("other", "not set")):
+        with pytest.raises(ValueError, match=f"^item '{name}' is {state}: .*; get_object returns None instead$"):
+            message.get_int(name)
+        with pytest.raises(TypeError, match=f"^item '{name}' is {state}: .*; get_object returns None instead$"):
+            message.get_char(name)
+
+
+def test_errors_of_reading_a_stream_show_the_value_and_the_remedy() -> None:
+    message = StreamMessage()
+    message.write_long(5)
+    message.write_object(None)
+    message.reset()
+    with pytest.raises(MessageFormatError, match=r"^Long\(5\) is of type long and cannot be read as int: send an int"):
+        message.read_int()
+    assert message.read_long() == 5
+    with pytest.raises(ValueError, match=r"^null is not a number: read it with read_object"):
+        message.read_int()

@@ -441,3 +441,26 @@ def test_p8_cleared_properties_are_not_sent_again() -> None:
 def test_p1_words_of_selectors_are_no_names(name: str) -> None:
     with pytest.raises(ValueError, match=f"'{name}' is not a property name: {name.upper()} is a word of selectors"):
         Message().set_int_property(name, 1)
+
+
+def test_errors_of_reading_name_the_property_the_value_and_the_remedy() -> None:
+    message = Message()
+    message.set_int_property("price", 30)
+    message.set_string_property("name", "abc")
+    message.set_object_property("none", None)
+    with pytest.raises(
+        MessageFormatError,
+        match=r"^property 'price': 30 is of type int and cannot be read as double: "
+        r"send 30\.0, or read it as int or long or String$",
+    ):
+        message.get_double_property("price")
+    with pytest.raises(MessageFormatError, match="cannot be read as byte: send a byte, or read it as int or long"):
+        message.get_byte_property("price")
+    with pytest.raises(ValueError, match=r"^property 'name': 'abc' is not an integer of 32 bits$"):
+        message.get_int_property("name")
+    for name, state in (("none", "null"), ("other", "not set")):
+        text = f"^property '{name}' is {state}: expected a value; get_object_property returns None instead$"
+        with pytest.raises(ValueError, match=text):
+            message.get_long_property(name)
+        with pytest.raises(TypeError, match=text):
+            message.get_double_property(name)
