@@ -262,8 +262,10 @@ def to_stored_property(value: object) -> PropertyValue:
     properties."""
     convert = _PROPERTY_OBJECTS.get(type(value))
     if convert is None:
+        is_bytes = isinstance(value, bytes | bytearray | memoryview)
+        how = "send bytes as the body, or as text: value.hex()" if is_bytes else conversion_of(value)
         raise MessageFormatError(
-            f"{type(value).__name__} cannot be sent: expected None, bool, int, float or str; {conversion_of(value)}"
+            f"{type(value).__name__} cannot be sent: expected None, bool, int, float or str; {how}"
         )
     return convert(value)
 

@@ -464,3 +464,10 @@ def test_errors_of_reading_name_the_property_the_value_and_the_remedy() -> None:
             message.get_long_property(name)
         with pytest.raises(TypeError, match=text):
             message.get_double_property(name)
+
+
+@pytest.mark.parametrize("value", [b"x", bytearray(b"x"), memoryview(b"x")])
+def test_bytes_are_refused_with_a_remedy_that_helps(value: Any) -> None:
+    with pytest.raises(MessageFormatError, match=r"^property 'a': \w+ cannot be sent: .*; send bytes as the body, or "):
+        Message().set_object_property("a", value)
+    Message().set_object_property("a", value.hex())
