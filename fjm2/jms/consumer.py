@@ -46,14 +46,38 @@ def content_of(message: Message, kind: type[_T]) -> _T:
 
 
 def timeout_of(value: object) -> float:
-    """Return a timeout that was given in place of a class. Raise TypeError if it is something else."""
+    """Return a timeout that was given in place of a class. Raise TypeError or ValueError if it is something else."""
     if isinstance(value, int | float):
+        check_timeout(value)
         return value
-    shown = value.__name__ if isinstance(value, type) else repr(value)
     raise TypeError(
-        f"receive({shown}): expected a class of messages, such as TextMessage, or a timeout in seconds; to get bodies, "
-        "use receive_body(str) of a context's consumer"
+        f"receive({_shown(value)}): expected a class of messages, such as TextMessage, or a timeout in seconds; to get "
+        "bodies, use receive_body(str) of a context's consumer"
     )
+
+
+def check_receive(kind: object, timeout: object) -> None:
+    """Raise TypeError or ValueError unless a timeout is a number of seconds from 0 on, and given behind the class."""
+    if isinstance(timeout, type) or isinstance(kind, int | float):
+        raise TypeError(
+            f"receive({_shown(kind)}, {_shown(timeout)}): expected a class of messages, and then a timeout, as in "
+            "receive(TextMessage, 5)"
+        )
+    check_timeout(timeout)
+
+
+def check_timeout(value: object) -> None:
+    """Raise TypeError or ValueError unless a timeout is None, or a number of seconds from 0 on."""
+    if value is None:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"timeout={value!r}: expected seconds, or None to wait for ever")
+    if not value >= 0:  # also not NaN
+        raise ValueError(f"timeout={value!r}: expected 0 or more seconds, or None to wait for ever")
+
+
+def _shown(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else repr(value)
 
 
 def body_of(message: Message, kind: type[_T]) -> _T:
@@ -181,6 +205,8 @@ class MessageConsumer:
         DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again. Consumers of one session may receive at the
         same time, each in its own task.
         """
+        if timeout is not None:
+            check_receive(type, timeout)
         if type is not None and not (isinstance(type, builtins.type) and issubclass(type, Message)):
             type, timeout = None, timeout_of(type)  # noqa: A001 - receive(5)
         delivery = await self._dispatcher.receive(self._inbox, timeout)
@@ -257,6 +283,7 @@ class JMSConsumer(MessageConsumer):
 
         In AUTO_ACKNOWLEDGE and DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again.
         """
+        check_timeout(timeout)
         delivery = await self._dispatcher.receive(self._inbox, timeout)
         if delivery is None:
             return None

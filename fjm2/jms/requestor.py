@@ -10,7 +10,7 @@ from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, Mes
 from fjm2.messages.foreign import stamp_foreign
 from fjm2.messages.message import Message
 
-from .consumer import MessageConsumer
+from .consumer import MessageConsumer, check_timeout
 from .jms_producer import JMSProducer, is_foreign, message_of
 from .metadata import refuse
 from .producer import MessageOptions, check_destination
@@ -19,16 +19,6 @@ from .session import Session, core_of
 REQUEST_TIMEOUT_S: Final = 30.0
 """Default time for which `request` of a context waits: longer than most services take, and shorter than a person's
 patience."""
-
-
-def check_request_timeout(value: object) -> None:
-    """Raise TypeError or ValueError unless a timeout is None, or a number of seconds from 0 on."""
-    if value is None:
-        return
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"timeout={value!r}: expected seconds, or None to wait for ever")
-    if not value >= 0:  # also not NaN
-        raise ValueError(f"timeout={value!r}: expected 0 or more seconds, or None to wait for ever")
 
 
 def reply_options(request: Message, options: MessageOptions) -> tuple[Destination, MessageOptions]:
@@ -77,7 +67,7 @@ class TopicRequestor:
 
         Late replies to earlier requests are skipped if their correlation id tells them apart.
         """
-        check_request_timeout(timeout)
+        check_timeout(timeout)
         message.reply_to = self._reply_to
         await self._producer.send(message)
         try:
@@ -127,7 +117,7 @@ class Replies:
         self, dest: Destination, body: object, timeout_s: float | None, count: int | None, options: MessageOptions
     ) -> list[Message]:
         """Send a request. Return `count` replies, or as many as arrive within `timeout_s`."""
-        check_request_timeout(timeout_s)
+        check_timeout(timeout_s)
         message = message_of(body, self._codec)
         sending = self._producer.send(dest, message, **options, reply_to=self._reply_to)
         if is_foreign(body):

@@ -9,7 +9,7 @@ from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.jms import consumer as aio_consumer
 from fjm2.jms.batches import incoming as aio_batches
 from fjm2.jms.batches.incoming import MESSAGES_MAX, Batch
-from fjm2.jms.consumer import typed_listener
+from fjm2.jms.consumer import check_receive, check_timeout, typed_listener
 from fjm2.jms.listener_task import ThreadListener
 from fjm2.messages.destination import Destination
 from fjm2.messages.files.file_message import ProgressListener
@@ -101,6 +101,8 @@ class MessageConsumer(Closable):
         With a class, raise MessageFormatError if the message is of another class. In AUTO_ACKNOWLEDGE and
         DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again.
         """
+        if timeout is not None:
+            check_receive(type, timeout)
         return self._receiver.receive(type, timeout)
 
     @overload
@@ -162,6 +164,7 @@ class JMSConsumer(MessageConsumer):
     def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None:  # noqa: A002
         """Return the body of the next message. Raise MessageFormatError if the message has no body, or one of another
         type."""
+        check_timeout(timeout)
         return self._receiver.receive_body(type, timeout)
 
     def receive_body_no_wait(self, type: type[_T]) -> _T | None:  # noqa: A002

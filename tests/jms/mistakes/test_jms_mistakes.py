@@ -71,6 +71,36 @@ async def test_receive_takes_classes_of_messages_and_timeouts(api: Api) -> None:
         await consumer.receive(timeout="5")
 
 
+async def test_receive_takes_the_class_before_the_timeout(api: Api) -> None:
+    context = await api.context()
+    consumer = await context.create_consumer(TOPIC)
+    await context.send(TOPIC, "hello")
+    for wrong, shown in (((5, TextMessage), "5, TextMessage"), ((0, 0), "0, 0"), ((None, str), "None, str")):
+        with pytest.raises(
+            TypeError, match=rf"^receive\({shown}\): expected a class of messages, and then a timeout, as in"
+        ):
+            await consumer.receive(*wrong)
+    assert (await consumer.receive(TextMessage, WAIT_S)).text == "hello"
+
+
+async def test_a_negative_timeout_is_refused_also_if_a_message_waits(api: Api) -> None:
+    context = await api.context()
+    consumer = await context.create_consumer(TOPIC)
+    await context.send(TOPIC, "hello")
+    for timeout in (-1, -0.001, float("nan")):
+        for receive, arguments in (
+            (consumer.receive, ()),
+            (consumer.receive, (TextMessage,)),
+            (consumer.receive_body, (str,)),
+        ):
+            with pytest.raises(ValueError, match=f"^timeout={timeout}: expected 0 or more seconds, or None to wait"):
+                await receive(*arguments, timeout=timeout)
+        with pytest.raises(ValueError, match=f"^timeout={timeout}: expected 0 or more seconds"):
+            await consumer.receive(timeout)
+    assert await consumer.receive_body(str, WAIT_S) == "hello"
+    assert await consumer.receive(0) is None
+
+
 async def test_selectors_and_properties_have_their_types(api: Api) -> None:
     context = await api.context()
     with pytest.raises(TypeError, match=r'^selector=5: expected a text, such as "price > 10"$'):
