@@ -31,7 +31,7 @@ from fjm2.norm.events import (
     StreamReceived,
 )
 
-from .support.common import Duration, is_quiet, run, session_options
+from .support.common import Duration, check_peer, is_quiet, run, session_options
 
 LINGER_S = 1.0
 """Seconds for which the receiver still answers after the last object, so that the sender gets its confirmations and can
@@ -75,6 +75,8 @@ def recv(
     \b
     Example: fjm2 norm recv --group 239.192.57.40 --port 5741 --out inbox --count 1
     """
+
+    check_peer(group, port, interface)
 
     def open_session(parts: str) -> Session:
         config = ReceiverConfig(unicast_nack=unicast_nack, sync=Sync(sync), file_directory=parts)

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from fjm2.norm import Fec, SenderConfig, Session
 from fjm2.norm.events import FileFailed, InterfaceLost, InterfaceRestored, NodeIdCollided
 
-from .support.common import Duration, is_quiet, run, session_options
+from .support.common import Duration, check_peer, is_quiet, run, session_options
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
@@ -93,6 +93,7 @@ def send(
         raise click.UsageError("expected exactly one of --data, --file and --stream")
     if more and stream:
         raise click.UsageError(f"--stream expects one file, but {more[0]} follows")
+    check_peer(group, port, interface)
     if parity is None:
         parity = min(8, 255 - block_size) if fec == "rs" else 0
 

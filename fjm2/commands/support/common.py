@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fjm2.base.errors import FJM2Error
+from fjm2.base.errors import ConfigError, FJM2Error
 from fjm2.base.event_loop import uvloop_class
 from fjm2.base.interrupts import INTERRUPTED, end_at_interrupts
 from fjm2.base.quantities import duration_text, seconds_of
@@ -77,6 +77,24 @@ def session_options(function: _Function) -> _Function:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def check_peer(group: str, port: int, interface: str | None) -> None:
+    """Raise UsageError if the loopback is named as the interface to a peer on another host."""
+    if interface is None:
+        return
+    from fjm2.norm.net.interfaces import find_interface
+    from fjm2.norm.net.udp_opening import UdpConfig, check_is_local
+
+    try:
+        config = UdpConfig(group=group, port=port, interface=interface)
+        found = find_interface(interface, config.family, group)
+    except ConfigError:
+        return  # the session raises it, too
+    try:
+        check_is_local(config, found)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def run(main: Coroutine[Any, Any, int]) -> None:

@@ -102,7 +102,24 @@ def find_place(config: UdpConfig, chosen: str | None) -> Place:
     scope = config.group.partition("%")[2]
     if scope and scope != interface.name:
         raise ConfigError(f"interface={chosen!r}: expected {scope!r}, the scope of the group {config.group}")
+    if chosen is not None:  # the kernel itself may choose the loopback for a peer: then it leads there
+        check_is_local(config, interface)
     return Place(interface, local_address(interface, chosen, config.family, config.group))
+
+
+def check_is_local(config: UdpConfig, interface: Interface) -> None:
+    """Raise ConfigError if a peer cannot be on this host, although the interface is its loopback.
+
+    The kernel sends to a peer by its routes, whatever interface the sockets are bound to.
+    """
+    if not interface.is_loopback or config.is_multicast:
+        return
+    if ipaddress.ip_address(config.group).is_loopback or config.group in interface.addresses(config.family):
+        return
+    raise ConfigError(
+        f"group={config.group!r}: expected a multicast group, or an address of {interface}, which leads to no other "
+        "host; to reach a peer, name the interface of its network, or none"
+    )
 
 
 def can_offload(config: UdpConfig) -> bool:

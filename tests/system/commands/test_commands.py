@@ -423,6 +423,18 @@ def filled(tmp_path: Path) -> Callable[[str], str]:
     return fill
 
 
+@pytest.mark.parametrize("verb", ["send --data FILE", "recv --out DIR"])
+def test_a_peer_that_the_loopback_does_not_lead_to_is_a_mistake_in_the_command_line(
+    filled: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    opened: list[Session] = []
+    monkeypatch.setattr(Session, "open", opened.append)  # nothing may leave for another host, even if the check fails
+    line = filled(f"{verb} --group 10.0.0.1 --port 5740 --interface 127.0.0.1")
+    result = CliRunner().invoke(main, ["norm", *line.split()])
+    assert (result.exit_code, opened) == (2, [])
+    assert "Error: group='10.0.0.1': expected a multicast group, or an address of lo" in result.stderr
+
+
 @pytest.mark.parametrize(("line", "answer"), MISTAKES)
 def test_mistakes_are_reported_in_one_line(
     filled: Callable[[str], str], tmp_path: Path, line: str, answer: str

@@ -18,6 +18,7 @@ from fjm2.errors import ConfigError
 from fjm2.norm.core.train import TRAIN_BYTES_MAX
 from fjm2.norm.net import udp_receiver
 from fjm2.norm.net.udp import LinkState, UdpConfig, UdpSocket, UdpStats, UdpTransport
+from fjm2.norm.net.udp_opening import find_place
 
 GROUP = "239.192.57.91"
 Open = Callable[..., UdpTransport]
@@ -393,3 +394,16 @@ def test_lossy_socket_loses_the_same_for_the_same_seed(open_one: Open) -> None:
     one = receivers[0]
     assert (len(first), set(first) <= set(sent)) == (len(sent) - one.lost + one.duplicated, True)
     assert min(one.lost, one.duplicated, one.delayed) > 0
+
+
+@pytest.mark.parametrize(
+    ("group", "interface"), [("10.0.0.1", "127.0.0.1"), ("10.0.0.1", "lo"), ("fd57::1", "::1"), ("fd57::1", "lo")]
+)
+def test_a_peer_on_another_host_is_refused_on_the_loopback(group: str, interface: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^group='{group}': expected a multicast group, or an address of lo "):
+        find_place(UdpConfig(group=group, port=5740), interface)
+
+
+def test_peers_and_groups_of_this_host_are_taken_on_the_loopback() -> None:
+    for group in ("127.0.0.1", "127.9.9.9", "239.192.57.95"):
+        assert find_place(UdpConfig(group=group, port=5740), "127.0.0.1").interface.is_loopback
