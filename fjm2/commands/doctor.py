@@ -27,7 +27,7 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAULT: "red"
 @click.command()
 @click.option(
     "--uri",
-    type=BusUri(),
+    type=BusUri(may_be_peer=True),
     envvar="FJM2_URI",
     show_envvar=True,
     default="fjm2://",

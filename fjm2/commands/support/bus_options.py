@@ -8,7 +8,7 @@ import click
 
 from fjm2.base.errors import ConfigError, FJM2Error
 from fjm2.base.quantities import duration_text
-from fjm2.bus.config import DEFAULT_GROUP, DEFAULT_PORT, BusConfig
+from fjm2.bus.config import DEFAULT_GROUP, DEFAULT_PORT, BusConfig, check_is_group
 from fjm2.jms import (
     Byte,
     Double,
@@ -36,11 +36,28 @@ class BusUri(click.ParamType[str]):
 
     name = "URI"
 
+    def __init__(self, *, may_be_peer: bool = False) -> None:
+        """Refuse the address of one host, unless it `may_be_peer`."""
+        self._may_be_peer = may_be_peer
+
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            BusConfig.from_uri(str(value))
+            config = BusConfig.from_uri(str(value))
+            if not self._may_be_peer:
+                check_is_group(config)
         except ConfigError as error:
             self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class ClientId(click.ParamType[str]):
+    """Name of a client, which is not empty."""
+
+    name = "TEXT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not str(value):
+            self.fail("expected a name that is not empty", param, ctx)
         return str(value)
 
 
@@ -167,7 +184,7 @@ def bus_options(function: _F) -> _F:
                 show_default=f"fjm2://{DEFAULT_GROUP}:{DEFAULT_PORT}",
                 help="URI of the bus: fjm2://GROUP:PORT?interface=IF, and settings such as &rate=100mbit.",
             ),
-            click.option("--client-id", help="Name of this client on the bus.  [default: none]"),
+            click.option("--client-id", type=ClientId(), help="Name of this client on the bus.  [default: none]"),
         ],
     )
 

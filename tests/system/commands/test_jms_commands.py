@@ -454,6 +454,15 @@ MISTAKES = [
         "pub t x --uri fjm2://?rate=fast",
         "Invalid value for '--uri' (env var: 'FJM2_URI'): rate=fast: expected bits",
     ),
+    (
+        "sub t --uri fjm2://10.0.0.1:5740",
+        "Invalid value for '--uri' (env var: 'FJM2_URI'): 10.0.0.1 is the address of one host: expected a multicast",
+    ),
+    (
+        "top --once --uri fjm2://10.0.0.1:5740",
+        "Invalid value for '--uri' (env var: 'FJM2_URI'): 10.0.0.1 is the address of one host: expected a multicast",
+    ),
+    ("sub t --client-id=", "Invalid value for '--client-id': expected a name that is not empty"),
     ("sub t --uri fjm2://?interface=eth77", "interface='eth77': expected the name or the IPv4 address of an interface"),
     ("sub t --selector a>>3", "Invalid value for '--selector': 'a>>3': expected a name, a literal"),
     ("sub t --overflow burst", "Invalid value for '--overflow': 'burst' is not one of 'block', 'drop_oldest'"),
