@@ -25,11 +25,16 @@ def run(main: Coroutine[Any, Any, _T], *, debug: bool | None = None) -> _T:
     Ctrl-C cancels the coroutine, which can clean up, and then raises KeyboardInterrupt. Raise RuntimeError in a program
     that runs an event loop already: await the coroutine there.
     """
+    given: object = main  # whatever its type is said to be
+    if not isinstance(given, Coroutine):
+        if callable(given):
+            name = getattr(given, "__name__", "main")
+            raise ValueError(f"fjm2.run({name}): a coroutine was expected, not a function; call it: fjm2.run({name}())")
+        raise ValueError(f"fjm2.run({given!r}): a coroutine was expected, as in fjm2.run(main())")
     import asyncio  # here, as every program imports `fjm2` first, before it can handle Ctrl-C
 
     if _is_running():
-        if isinstance(main, Coroutine):
-            main.close()
+        main.close()
         raise RuntimeError("fjm2.run: an event loop is running: await the coroutine instead")
     with asyncio.Runner(debug=debug, loop_factory=uvloop_class()) as runner:
         return runner.run(main)

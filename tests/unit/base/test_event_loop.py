@@ -53,6 +53,17 @@ def python(program: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, timeout=DEADLINE_S)
 
 
+def test_a_function_in_place_of_a_coroutine_is_refused_with_the_remedy() -> None:
+    async def main() -> None: ...
+
+    with pytest.raises(
+        ValueError, match=r"^fjm2\.run\(main\): a coroutine was expected, .*; call it: fjm2\.run\(main\(\)\)$"
+    ):
+        fjm2.run(main)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^fjm2\.run\(5\): a coroutine was expected, as in fjm2\.run\(main\(\)\)$"):
+        fjm2.run(5)  # type: ignore[arg-type]
+
+
 def test_run_returns_the_result_on_uvloop_where_it_is_installed() -> None:
     async def main() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
