@@ -167,7 +167,11 @@ class _Tally:
 
     def summary(self, topic: Topic) -> str:
         took_s = monotonic() - self.began_at
-        told = f"{counted(self.messages, 'message')} of {counted(self.bytes, 'byte')} to {topic}"
+        size = counted(self.bytes, "byte")
+        if self.messages == 1:
+            told = f"1 message of {size} to {topic}"
+        else:
+            told = f"{counted(self.messages, 'message')}, {size} in all, to {topic}"
         if self.messages > 1:
             told += f" in {took_s:.2f} s, {self.messages / took_s:,.0f}/s, {self.bytes * 8e-6 / took_s:,.1f} Mbit/s"
         return f"{told}; {counted(self.subscribers, 'subscriber') if self.subscribers else 'no known subscribers'}"

@@ -148,7 +148,7 @@ def test_numbered_messages_at_a_rate(start: Start) -> None:
     code, _, err = start("pub", TOPIC, "--count", 400, "--size", 50, "--rate", 400).end()
     assert code == 0
     assert time.monotonic() - began_at >= 1.0
-    assert err.startswith("400 messages of 20,000 bytes to topic://prices.eu in ")
+    assert err.startswith("400 messages, 20,000 bytes in all, to topic://prices.eu in ")
     told = objects(sub.end()[1])
     assert [message["properties"] for message in told] == [{"number": number} for number in range(101, 401)]
     assert all(message["body"].startswith(f"{message['properties']['number']} abc") for message in told)
@@ -296,7 +296,7 @@ def test_ctrl_c_ends_a_publisher(start: Start) -> None:
     second = sub.read_line()
     code, _, err = pub.interrupt()
     assert code == 130
-    sent = re.match(r"([\d,]+) messages? of [\d,]+ bytes to ", err)
+    sent = re.match(r"([\d,]+) messages?(?:,| of) [\d,]+ bytes (?:in all, )?to ", err)
     assert sent is not None
     assert len(err.splitlines()) == 1
     time.sleep(0.3)
