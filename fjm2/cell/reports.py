@@ -54,10 +54,17 @@ class Reports:
         return self._reports.get(member)
 
     def note(self, stored: Stored, source: int, now: float, membership: Membership) -> Report | None:
-        """Take an answer that was given in the manager's epoch. Return None if there is no room for the keeper.
+        """Take a STORED of the manager's epoch. Return None if it is no report, or if there is no room for the keeper.
+
+        Only an answer to a heartbeat is a report, since it is younger than the election, and only one that names the
+        decision log, since that one names all open ledgers. To take another STORED for a report is to read nothing,
+        and to miss what the keeper has confirmed.
 
         Keepers that are no members make room for others, so that strangers cannot drive a member out.
         """
+        progresses = stored.progresses()
+        if not stored.heartbeat or all(progress.ledger != self._decisions for progress in progresses):
+            return None
         member = Member(stored.keeper_id, stored.incarnation)
         report = self._reports.get(member)
         if report is None:
@@ -72,7 +79,7 @@ class Reports:
         report.answered = max(report.answered, stored.heartbeat)
         report.configuration = max(report.configuration, stored.configuration)
         report.stored = stored
-        for progress in stored.progresses():
+        for progress in progresses:
             if progress.ledger == self._decisions:
                 report.decided = max(report.decided, progress.on_disk)
             elif progress.ledger.lane != DECISION_LANE:
