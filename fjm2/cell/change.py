@@ -98,7 +98,7 @@ class MemberChange:
         target = {ledger: ledgers.progress(ledger).on_disk for ledger in ledgers.open_ledgers}
         for report in reported.values():
             for ledger, progress in report.progresses.items():
-                if not progress.is_closed:
+                if not progress.is_closed and not ledgers.is_closed(ledger):
                     target[ledger] = max(target.get(ledger, 0), progress.on_disk)
         holders = {member for member, report in reported.items() if _holds(report, target)}
         if all(ledgers.is_on_disk(ledger, 1, on_disk + 1) for ledger, on_disk in target.items()):

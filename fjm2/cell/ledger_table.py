@@ -243,6 +243,11 @@ class LedgerTable:
         state = self._ledgers.get(ledger)
         return state is not None and (state.is_fenced or state.final is not None)
 
+    def is_closed(self, ledger: Ledger) -> bool:
+        """Return True if a final set is decided. No member has anything of the ledger that is still to be read."""
+        state = self._ledgers.get(ledger)
+        return state is not None and state.final is not None
+
     def is_refused(self, ledger: Ledger, sequence: int) -> bool:
         """Return True if a ledger is closed and its final set does not include a sequence."""
         state = self._ledgers.get(ledger)

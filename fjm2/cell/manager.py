@@ -159,13 +159,17 @@ class Manager:
                     self.propose(records, now)
 
     def _has_read(self) -> bool:
-        """Return True if this keeper has on disk all that K - W + 1 members have."""
+        """Return True if this keeper has on disk all that K - W + 1 members have.
+
+        A member that restarted may not know yet that a ledger is closed, and report a frame outside the final set. That
+        frame is refused for ever. The final set itself is on disk when CLOSE is confirmed.
+        """
         read = {self._context.me}
         for member, report in self.reports:
             if all(
                 self._replica.ledgers.is_on_disk(ledger, 1, progress.on_disk + 1)
                 for ledger, progress in report.progresses.items()
-                if not progress.is_closed
+                if not progress.is_closed and not self._replica.ledgers.is_closed(ledger)
             ):
                 read.add(member)
         return self._replica.log.membership.can_read(read)

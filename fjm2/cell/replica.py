@@ -306,7 +306,7 @@ class Replica:
         return [
             Range(ledger, first, min(end - first, _COUNT_MAX))
             for ledger, on_disk, _, is_closed in progresses
-            if ledger.lane != DECISION_LANE and not is_closed
+            if ledger.lane != DECISION_LANE and not is_closed and not self.ledgers.is_closed(ledger)
             for first, end in self.ledgers.missing(ledger, 1, on_disk + 1)
         ]
 

@@ -110,6 +110,13 @@ def test_a_change_completes_when_a_new_majority_holds_what_an_old_one_reported()
     assert bench.change.next_records(3.0) == (ConfigureRecord(NUMBER, 3, AFTER, True),)
 
 
+def test_a_change_does_not_wait_for_frames_outside_a_final_set() -> None:
+    bench = begun()
+    bench.report(MEMBERS[1], 3, 5, NUMBER)  # which has not heard yet that the ledger is closed
+    bench.decide(CloseRecord(LEDGER, ((1, 3),)))
+    assert bench.change.next_records(3.0) == (ConfigureRecord(NUMBER, 3, AFTER, True),)
+
+
 def test_reports_from_before_the_change_do_not_complete_it() -> None:
     bench = begun()
     bench.report(MEMBERS[1], 3, 3, configuration=1)

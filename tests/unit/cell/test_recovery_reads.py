@@ -8,7 +8,7 @@ from fjm2.base.ledger import Ledger
 from fjm2.cell.manager import Manager
 from fjm2.cell.outgoing import SendEntry
 from fjm2.cell.reports import Reports
-from fjm2.cell.wire.ranges import DECISION_LANE
+from fjm2.cell.wire.ranges import DECISION_LANE, Spans
 from fjm2.cell.wire.stored import Progress, Stored, progress_array
 
 EPOCH = 2
@@ -44,9 +44,14 @@ NO_READS = {
 }
 
 
-def has_opened(stored: Stored) -> bool:
-    """Return True if a new manager that gets a STORED goes on as if it had read a member's holdings."""
+def has_opened(stored: Stored, final: Spans | None = None) -> bool:
+    """Return True if a new manager that gets a STORED goes on as if it had read a member's holdings.
+
+    `final` is the final set of the ledger, if the manager knows that it is closed.
+    """
     held, store, context = replica(promised=EPOCH)
+    if final is not None:
+        held.ledgers.close(LEDGER, final, 0.0, 0)
     manager = Manager(context, held, EPOCH, 1.0)
     manager.handle_timeout(1.0)
     manager.receive_stored(stored, 2, 1.001)
@@ -68,8 +73,20 @@ def test_a_manager_reads_a_report_and_fetches_what_it_names() -> None:
     assert not has_opened(stored(1, DECISIONS, CONFIRMED))  # it has something that is not here yet
 
 
+def test_a_frame_outside_a_final_set_is_not_waited_for() -> None:
+    """A member that restarted does not know yet that the ledger is closed. The manager refuses the frame for ever."""
+    assert has_opened(stored(1, DECISIONS, CONFIRMED), final=((1, 61),))
+
+
+def test_nothing_of_a_closed_ledger_is_fetched() -> None:
+    held, _, _ = replica(promised=EPOCH)
+    assert [(each.ledger, each.first, each.last) for each in held.lacking([CONFIRMED])] == [(LEDGER, 1, 62)]
+    held.ledgers.close(LEDGER, ((1, 61),), 0.0, 0)
+    assert held.lacking([CONFIRMED]) == []
+
+
 def test_a_follower_s_answer_to_a_heartbeat_is_a_report() -> None:
-    follower, store = keeper_of_three(promised=1, me=MEMBERS[1])
+    follower, store = keeper_of_three(me=MEMBERS[1])
     follower.receive_frames(LEDGER, 1, [b"x"] * 3, 7, 0.0)
     follower.receive(heartbeat(EPOCH, flags=0, configuration=0, members=()), 1, 1.0)
     sent(follower)
