@@ -241,6 +241,10 @@ async def test_acknowledgements_of_applications_go_to_one_node(port: int) -> Non
     ):
         writer._session.request_acks(16, [keeper._session.node_id], ack_id=3)
         await keeper.some(AckRequested, 1)
+        # A request could be forged, at the address of a victim.
+        assert not keeper._session.send_ack(writer._session.node_id, 16, bytes(1400), ack_id=3)
+        await writer._session.send_data(b"as a sender that lives")
+        await keeper.some(ObjectCompleted, 1)
         assert keeper._session.send_ack(writer._session.node_id, 16, bytes(1400), ack_id=3)
         assert not keeper._session.send_ack(other._session.node_id, 16)
         await writer.some(AckReceived, 1)
