@@ -295,6 +295,6 @@ async def test_a_text_in_place_of_bytes_is_shown_with_its_remedy(port: int) -> N
     async with new_session(port, is_sender_only=True) as sender:
         with pytest.raises(TypeError, match=r"^data='text': expected bytes; convert str with \"text\"\.encode\(\)$"):
             await sender.send_data("text")  # type: ignore[arg-type]
-        await sender.send_data(memoryview(bytes(8)).cast("I"), info=bytearray(b"any bytes"))
+        await sender.send_data(memoryview(bytes(8)).cast("I"), info=b"any bytes")
         async with asyncio.timeout(20):
             await sender.flushed()
