@@ -279,15 +279,17 @@ class Terminal:
     def __init__(self, folder: Path, columns: int, rows: int, uri: str) -> None:
         self._socket = str(folder / "tmux")
         size = ("-x", str(columns), "-y", str(rows))
-        environment = ("-e", f"FJM2_URI={uri}", "-e", "PS1=ready> ")
-        self._tmux("-f", "/dev/null", "new-session", "-d", *size, *environment, "sh")
+        self._tmux("-f", "/dev/null", "new-session", "-d", *size, "-e", f"FJM2_URI={uri}", "sh")
 
     def _tmux(self, *arguments: str) -> str:
         argv = ("tmux", "-S", self._socket, *arguments)
         return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
 
-    def type(self, text: str) -> None:
-        self._tmux("send-keys", "-l", text)
+    def run(self, command: str) -> None:
+        """Type a command once the shell asks for one. The prompt would come after what is typed earlier."""
+        self.wait_for(r"[#$]\s*\Z")
+        self._tmux("send-keys", "-l", command)
+        self.press("Enter")
 
     def press(self, key: str) -> None:
         self._tmux("send-keys", key)
@@ -321,8 +323,7 @@ def terminal(require_tool: Callable[[str], str], tmp_path: Path, uri: str) -> It
 
 
 def begin(terminal: Terminal, command: str = "top") -> None:
-    terminal.type(f"{sys.executable} -W error -m fjm2 {command}; echo code=$?")
-    terminal.press("Enter")
+    terminal.run(f"{sys.executable} -W error -m fjm2 {command}; echo code=$?")
 
 
 def test_top_fills_a_small_terminal_and_a_wide_one(terminal: Terminal, start: Start) -> None:
@@ -355,8 +356,7 @@ def test_top_fills_a_small_terminal_and_a_wide_one(terminal: Terminal, start: St
     terminal.press("q")
     lines = terminal.wait_for(r"^(# )?code=0")
     assert not any("Traceback" in line for line in lines), lines
-    terminal.type("stty -a; echo end=$?")
-    terminal.press("Enter")
+    terminal.run("stty -a; echo end=$?")
     state = " ".join(terminal.wait_for(r"^end=0"))
     assert re.search(r"[^-]icanon", state)
     assert re.search(r"[^-]\becho\b", state)
@@ -378,13 +378,11 @@ def test_a_pause_and_the_end_leave_the_terminal_as_it_was(terminal: Terminal, tm
     lines = terminal.wait_for("Stopped")
     assert not any("Nobody" in line for line in lines), lines
     for command in (f"{sys.executable} {program}", "fg"):
-        terminal.type(command)
-        terminal.press("Enter")
+        terminal.run(command)
         terminal.wait_for("^lines waits" if command != "fg" else "No member is heard yet")
     terminal.press("q")
     terminal.wait_for(r" fg\n.* top\n\S+\s*\Z")
-    terminal.type(f"clear; {sys.executable} {program}")
-    terminal.press("Enter")
+    terminal.run(f"clear; {sys.executable} {program}")
     terminal.wait_for("^lines waits")
 
 
@@ -400,8 +398,7 @@ def test_ctrl_c_ends_top_quietly(terminal: Terminal) -> None:
 def test_no_color_is_obeyed(terminal: Terminal, start: Start) -> None:
     start("sub", "prices")
     coloured = re.compile("\x1b\\[(3[0-7]|4[0-7]|[39]8)")
-    terminal.type("export NO_COLOR=1")
-    terminal.press("Enter")
+    terminal.run("export NO_COLOR=1")
     begin(terminal)
     terminal.wait_for("^TOPIC")
     assert not coloured.search("\n".join(terminal.lines(with_colours=True)))
