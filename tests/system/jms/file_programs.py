@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 WAIT_S = 30.0
+DELETED_S = 5.0
+"""Longest time from the report of a dropped file to its deletion."""
 
 PROGRAM = textwrap.dedent(
     """
@@ -120,3 +122,12 @@ def place(tmp_path: Path, name: str) -> Path:
 
 def partial(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
+
+
+def wait_until_deleted(folder: Path, *others: Path) -> None:
+    """Wait until a folder has no partial file, and no file but the others. Whoever drops a file reports it before the
+    disk's thread deletes it, so that a disk that hangs does not delay the report."""
+    deadline = time.monotonic() + DELETED_S
+    while partial(folder) != [*others]:
+        assert time.monotonic() < deadline, partial(folder)
+        time.sleep(0.01)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from buses import uri
-from file_programs import child, partial, place, sparse
+from file_programs import child, partial, place, sparse, wait_until_deleted
 
 pytestmark = pytest.mark.calm
 
@@ -80,7 +80,7 @@ def test_a_publisher_that_is_killed_in_the_middle_of_a_file_is_reported(port: in
             assert error.startswith("MessagesLostError: file 'source' of a program")
             assert "its sender is silent" in error
             assert SILENT_S - 1 < time.monotonic() - killed_at < SILENT_S + BUSY_S
-            assert not partial(folder)
+            wait_until_deleted(folder)
             assert not (tmp_path / "kept").exists()
 
 
@@ -109,7 +109,7 @@ def test_a_subscriber_that_is_killed_in_the_middle_of_a_file_is_named_and_others
         with child("publish", uri(port), sparse(tmp_path / "small", 1 << 20)) as second:
             second.wait_for("ready")
             again.wait_for("received")
-        assert not partial(folders[0])  # the next one did
+        wait_until_deleted(folders[0])  # the next one did
 
 
 def test_a_subscriber_that_is_forgotten_before_the_end_of_a_file_is_named(port: int, tmp_path: Path) -> None:
@@ -152,4 +152,4 @@ def test_a_send_that_is_cancelled_is_told_to_the_subscriber(port: int, tmp_path:
         subscriber.wait_for("ready")
         asyncio.run(main())
         assert "cancelled by its sender: its send was cancelled" in subscriber.wait_for("error")
-        assert not partial(folder)
+        wait_until_deleted(folder)
