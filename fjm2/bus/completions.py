@@ -197,7 +197,7 @@ class Completions(Callbacks):
                     await self._wait_flushed()
                 self._flushed = added
         except TimeoutError:
-            return UnconfirmedError("timed out: the message may not have been sent or confirmed")
+            return _timed_out()
         except Exception as failure:
             return JMSError(f"the message may not have been sent: {failure}", linked_exception=failure)
         return None
@@ -230,12 +230,19 @@ def _tell(outcome: Outcome, error: JMSError | None) -> None:
             outcome.set_exception(error)
 
 
-async def wait_until_stored(stored: asyncio.Future[None]) -> None:
-    """Wait for a future that a `Gate` returned. Raise its exception, or UnconfirmedError if the gate cancelled it.
+def _timed_out() -> UnconfirmedError:
+    return UnconfirmedError("timed out: the message may not have been sent or confirmed")
+
+
+async def wait_until_stored(stored: asyncio.Future[None], timeout_s: float | None = None) -> None:
+    """Wait for a future that a `Gate` returned. Raise its exception, or UnconfirmedError if the gate cancelled it, or
+    if it is not done in time.
 
     Cancelling this wait does not cancel the future, which other messages may share.
     """
-    await asyncio.wait([stored])
+    await asyncio.wait([stored], timeout=timeout_s)
+    if not stored.done():
+        raise _timed_out()
     if stored.cancelled():
         raise UnconfirmedError(
             "the message may not have been stored: its gate gave up; send it again if a duplicate does no harm"

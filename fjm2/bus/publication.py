@@ -308,6 +308,7 @@ class Outbox:
         self.codec = codec
         """Codec that turns objects into message bodies."""
         self.is_closed = False
+        self._confirm_timeout_s = confirm_timeout_s
         self.completions = publication.new_completions(self, confirm_timeout_s)
         """Outcomes of asynchronous sends."""
         self._pending: list[Post] | None = [] if is_transacted else None
@@ -446,7 +447,7 @@ class Outbox:
                 await waiting
         if receipt is None:
             for stored in own.stored or ():
-                await wait_until_stored(stored)
+                await wait_until_stored(stored, self._confirm_timeout_s)
 
     def waits_until_stored(self, destination: Destination, flags: int) -> bool:
         """Return True if a send of such a message ends only when a gate says so. Any thread may ask."""
@@ -573,7 +574,7 @@ class Outbox:
                 if waiting is not None:
                     await waiting
             for stored in receipt.stored or ():
-                await wait_until_stored(stored)
+                await wait_until_stored(stored, self._confirm_timeout_s)
         except asyncio.CancelledError:
             # Send the rest. Otherwise receivers would wait for it, and hold back the next transactions.
             while sent < size:

@@ -48,7 +48,7 @@ class Endpoint:
         self.publication = (
             Publication(bus.publisher, confirmation)
             if gate is None
-            else GatedPublication(bus.publisher, confirmation, gate)
+            else GatedPublication(bus.publisher, confirmation, gate, settings.confirm_timeout_s)
         )
         self.subscriptions = Subscriptions(
             bus, self.connection_id, settings.consumer, self.announce, self.report, lambda: self.title

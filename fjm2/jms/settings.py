@@ -36,7 +36,8 @@ class ClientSettings:
     redeliveries_max: int = 6
     """Greatest number of times that a message is delivered again because a listener raised, in AUTO or DUPS_OK mode."""
     confirm_timeout_s: float = 10.0
-    """Time for which commits and asynchronous sends wait for subscribers to confirm persistent messages."""
+    """Time for which commits and asynchronous sends wait for subscribers to confirm persistent messages, and all sends
+    for a gate to say that a message is stored."""
     close_timeout_s: float = 2.0
     """Time without progress (data sent, or confirmed) after which the close of a connection or session gives up."""
     codec: ObjectCodec = SAFE_CODEC

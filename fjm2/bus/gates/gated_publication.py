@@ -91,9 +91,11 @@ class GatedPublication(Publication):
 
     is_gated = True
 
-    def __init__(self, publisher: Publisher, confirmation: Confirmation, gate: Gate) -> None:
+    def __init__(self, publisher: Publisher, confirmation: Confirmation, gate: Gate, confirm_timeout_s: float) -> None:
+        """Allow `confirm_timeout_s` seconds for each of the gate's futures, once its message is published."""
         super().__init__(publisher, confirmation)
         self._gate = gate
+        self._confirm_timeout_s = confirm_timeout_s
         self._held: dict[Lane, deque[_Held]] = {lane: deque() for lane in publisher.lanes.all}
         """Frames of each lane that wait for the gate, oldest first."""
         gate.on_room = self._release
@@ -120,7 +122,7 @@ class GatedPublication(Publication):
             return super().publish(destination, priority, parts, flags, receipt)
         waiting = super().publish(destination, priority, parts, flags)
         if receipt is None:
-            return _wait_for_both(waiting, stored)
+            return self._wait_for_both(waiting, stored)
         receipt.add_stored(stored)
         return waiting
 
@@ -141,7 +143,7 @@ class GatedPublication(Publication):
         if stored is None:
             return waiting
         if receipt is None:
-            return _wait_for_both(waiting, stored)
+            return self._wait_for_both(waiting, stored)
         receipt.add_stored(stored)
         return waiting
 
@@ -158,7 +160,7 @@ class GatedPublication(Publication):
                 await waiting
         if receipt is None:
             for stored in own.stored or ():
-                await wait_until_stored(stored)
+                await wait_until_stored(stored, self._confirm_timeout_s)
 
     def _open_lane(self, destination: Destination, priority: int) -> None:
         """Open the lane before the gate numbers a frame: a number that is not sent would leave a hole for ever."""
@@ -172,7 +174,7 @@ class GatedPublication(Publication):
     def _hold(self, held: _Held) -> Awaitable[None]:
         self._held[self._lane_of_priority[held.priority]].append(held)
         if held.receipt is None:
-            return _wait_for_held(held)
+            return self._wait_for_held(held)
         held.receipt.sent = held.sent
         return HeldRoom(held.sent)
 
@@ -212,14 +214,12 @@ class GatedPublication(Publication):
             held.sent.set_result(error)
         return True
 
+    async def _wait_for_both(self, waiting: Awaitable[None] | None, stored: "asyncio.Future[None]") -> None:
+        if waiting is not None:
+            await waiting
+        await wait_until_stored(stored, self._confirm_timeout_s)
 
-async def _wait_for_both(waiting: Awaitable[None] | None, stored: "asyncio.Future[None]") -> None:
-    if waiting is not None:
-        await waiting
-    await wait_until_stored(stored)
-
-
-async def _wait_for_held(held: _Held) -> None:
-    await HeldRoom(held.sent)
-    if held.stored is not None:
-        await wait_until_stored(held.stored)
+    async def _wait_for_held(self, held: _Held) -> None:
+        await HeldRoom(held.sent)
+        if held.stored is not None:
+            await wait_until_stored(held.stored, self._confirm_timeout_s)

@@ -238,11 +238,13 @@ async def test_a_message_that_is_never_stored_is_in_doubt(port: int) -> None:
 async def test_a_cancelled_send_leaves_a_shared_future_alone(port: int) -> None:
     store = Store()
     sending, receiving = await gated(port, store, confirm_timeout_s=0.2)
+    config = BusConfig.from_uri(uri(port), BUS_DEFAULTS)
+    patient = await Connection(ConnectionCore(config, ClientSettings(), store))
     producer = sending.create_session().create_producer(TOPIC)
     cancelled = asyncio.ensure_future(_send(producer))
     await eventually(lambda: len(store.waiting) == 1)
     store.admit = lambda _, parts: (parts, store.waiting[0])  # type: ignore[method-assign]
-    waiting = asyncio.ensure_future(_send(producer))
+    waiting = asyncio.ensure_future(_send(patient.create_session().create_producer(TOPIC)))
     timed_out = producer.send_async(TextMessage("c"))
     await asyncio.sleep(0)
     cancelled.cancel()
@@ -253,7 +255,7 @@ async def test_a_cancelled_send_leaves_a_shared_future_alone(port: int) -> None:
     assert not waiting.done()
     store.store()
     await asyncio.wait_for(waiting, WAIT_S)
-    await close(sending, receiving)
+    await close(sending, patient, receiving)
 
 
 async def test_what_the_gate_gives_up_is_in_doubt(port: int) -> None:

@@ -1,7 +1,7 @@
 """Tests of sends that keepers have to store first, with a stand-in for the keepers: a tap that reads the numbers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -279,6 +279,44 @@ async def test_the_parts_of_a_file_are_numbered_and_stored(port: int, tmp_path: 
         lab.gate.fail(FULL)
         with pytest.raises(ResourceAllocationError, match="the store is full"):
             await asyncio.wait_for(send, WAIT_S)
+
+
+async def commit(lab: Lab) -> None:
+    session = lab.sending.create_session(SessionMode.SESSION_TRANSACTED)
+    await session.create_producer(STORED).send_many(["a", "b"])
+    await session.commit()
+
+
+async def send_after_waiting_for_room(lab: Lab) -> None:
+    first = lab.producer().send_async(TextMessage("x" * 9000))
+    send = asyncio.ensure_future(lab.producer().send(TextMessage("y" * 9000)))
+    await eventually(lambda: lab.gate.newest(0).sequence == 1)
+    lab.confirm()
+    await first
+    await send
+
+
+WAYS: dict[str, Callable[[Lab], Awaitable[None]]] = {
+    "a message": lambda lab: lab.producer().send(TextMessage("a")),
+    "a message that waited for room": send_after_waiting_for_room,
+    "a batch": lambda lab: lab.producer().send_many(["a", "b"]),
+    "a batch of several arrays": lambda lab: lab.producer().send_many([str(number) for number in range(5000)]),
+    "a batch that is larger than the room": lambda lab: lab.producer().send_many(["x" * 9000, "y" * 9000]),
+    "a transaction": commit,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_way_to_send_waits_for_ever(port: int, way: str) -> None:
+    stream_bytes = 20_000 if "room" in way else 16 << 20
+    async with opened(port, stream_bytes, confirm_timeout_s=0.2) as lab:
+        send = asyncio.ensure_future(WAYS[way](lab))
+        if "larger" in way:
+            await eventually(lambda: lab.gate.newest(0).sequence == 1)
+            lab.confirm()
+        with pytest.raises(UnconfirmedError, match="timed out: the message may not have been sent or conf") as caught:
+            await asyncio.wait_for(send, WAIT_S)
+        assert caught.value.in_doubt
 
 
 # Threads.
