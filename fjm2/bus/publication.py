@@ -9,7 +9,7 @@ With a gate, the `Publication` is a `GatedPublication`.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from weakref import WeakSet
@@ -42,6 +42,7 @@ from .completions import CompletionListener, Completions, Outcome, Receipt, wait
 from .confirmation import Confirmation
 from .errors import UnconfirmedError
 from .files.file_transfer import FileTransfer, run_and_tell
+from .waiting.room import HeldRoom, Room
 
 if TYPE_CHECKING:
     from fjm2.messages.batches.property_columns import PropertyColumns
@@ -147,20 +148,6 @@ class Publisher:
         self._has_room.set()
 
 
-class Room:
-    """Awaitable that waits until everything appended to a lane is in its send buffer. Nothing happens if nobody awaits
-    it."""
-
-    __slots__ = ("_lane", "_publisher")
-
-    def __init__(self, publisher: Publisher, lane: "Lane") -> None:
-        self._publisher = publisher
-        self._lane = lane
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._publisher.wait_for_room(self._lane).__await__()
-
-
 class Publication:
     """Publishes the frames of one connection."""
 
@@ -205,7 +192,7 @@ class Publication:
             self._publisher.add_topic(lane, destination)
         if self._subscribed and self._deliver(destination, parts):
             return self._publisher.wait_for_subscription(lane)
-        return Room(self._publisher, lane) if is_filled else None
+        return Room(self._publisher.wait_for_room, lane) if is_filled else None
 
     def messages_max(self, destination: Destination) -> int:
         """Return the greatest number of messages that should be published at once."""
@@ -518,6 +505,8 @@ class Outbox:
                 waiting = run_and_tell(self._transfer(post), post[3], receipt, receipt.sent)
             else:
                 waiting = self._publish(*post, receipt)
+                if receipt.sent is not None:  # the completions tell of its failure, once
+                    waiting = HeldRoom(receipt.sent)
         self.completions.add((receipt, message, outcome, listener))
         return waiting
 

@@ -13,8 +13,9 @@ from weakref import ref
 from fjm2.base.logs import Log
 from fjm2.base.quantities import counted, duration_text
 from fjm2.bus.completions import CompletionListener, check_listener
-from fjm2.bus.publication import BatchPost, Outbox, Post, Room
+from fjm2.bus.publication import BatchPost, Outbox, Post
 from fjm2.bus.statistics import ProducerStatistics
+from fjm2.bus.waiting.room import Room
 from fjm2.messages.delivery import DEFAULT_PRIORITY, DeliveryMode
 from fjm2.messages.destination import Destination, not_a_destination
 from fjm2.messages.errors import IllegalStateError, JMSError

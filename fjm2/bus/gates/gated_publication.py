@@ -14,7 +14,7 @@ from fjm2.messages.frame import Parts
 
 from ..completions import Receipt, wait_until_stored
 from ..confirmation import Confirmation
-from ..publication import Publication, Publisher, Room
+from ..publication import Publication, Publisher
 
 if TYPE_CHECKING:
     from ..lane import Lane
@@ -55,7 +55,8 @@ class Gate(Protocol):
 
 
 class _Held:
-    """A frame, or frames of a batch, that the gate has not admitted yet."""
+    """A frame, or frames of a batch, that the gate has not admitted yet. Awaiting it waits until it is published, and
+    raises the JMSError that prevents that."""
 
     __slots__ = ("destination", "flags", "frames", "priority", "receipt", "sent", "stored")
 
@@ -71,17 +72,8 @@ class _Held:
         """Done when it is published, with the error that prevented that, or None."""
         self.stored: asyncio.Future[None] | None = None
 
-
-class HeldRoom(Room):
-    """Awaitable that waits until a held frame is published. It raises the JMSError that prevents that."""
-
-    __slots__ = ("_sent",)
-
-    def __init__(self, sent: "asyncio.Future[JMSError | None]") -> None:
-        self._sent = sent
-
     def __await__(self) -> Generator[Any, None, None]:
-        error = yield from asyncio.shield(self._sent).__await__()
+        error = yield from asyncio.shield(self.sent).__await__()
         if error is not None:
             raise error
 
@@ -176,7 +168,7 @@ class GatedPublication(Publication):
         if held.receipt is None:
             return self._wait_for_held(held)
         held.receipt.sent = held.sent
-        return HeldRoom(held.sent)
+        return held
 
     def _release(self) -> None:
         """Publish held frames as far as the gate admits them."""
@@ -220,6 +212,6 @@ class GatedPublication(Publication):
         await wait_until_stored(stored, self._confirm_timeout_s)
 
     async def _wait_for_held(self, held: _Held) -> None:
-        await HeldRoom(held.sent)
+        await held
         if held.stored is not None:
             await wait_until_stored(held.stored, self._confirm_timeout_s)

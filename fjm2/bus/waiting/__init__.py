@@ -1,1 +1,1 @@
-"""Waiting in a bus: for full consumers, for full receivers, and for subscribers that do not confirm."""
+"""Waiting in a bus: for room, for full consumers, for full receivers, and for subscribers that do not confirm."""

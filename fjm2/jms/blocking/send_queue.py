@@ -196,9 +196,27 @@ class BatchSend(Future[None]):
         except Exception as error:
             self.drop(error)
             return None
+        if waiting is not None:
+            return self._wait(waiting)
+        self._end()
+        return None
+
+    async def _wait(self, waiting: Awaitable[None]) -> None:
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            self.drop(UnconfirmedError("the connection was closed before all messages of the batch were sent"))
+            raise
+        except Exception as error:
+            self.drop(error)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """Wait for the outcome, unless more arrays are to come. A batch larger than the gate's room has all futures of
+        the gate only when the wait for room is over."""
         if not self._left:
             self._outbox.completions.add((self._receipt, None, self, None))
-        return waiting
 
     def drop(self, error: Exception) -> None:
         """Fail, because an array was not put into the outbox."""

@@ -238,11 +238,27 @@ async def test_every_way_to_send_waits_for_room(port: int, is_transacted: bool) 
         assert 0 < most <= 10_000
 
 
+class Listener:
+    """A completion listener that notes errors, and None for success."""
+
+    def __init__(self) -> None:
+        self.told: list[Exception | None] = []
+
+    def on_completion(self, message: Any) -> None:
+        assert message is not None
+        self.told.append(None)
+
+    def on_exception(self, message: Any, error: Exception) -> None:
+        assert message is not None
+        self.told.append(error)
+
+
 async def test_held_messages_fail_when_the_gate_closes(port: int) -> None:
     async with opened(port, stream_bytes=2000) as lab:
-        producer = lab.producer()
+        producer, listener = lab.producer(), Listener()
         outcomes = [asyncio.ensure_future(producer.send(TextMessage("x" * 900))) for _ in range(3)]
         outcomes += [producer.send_async(TextMessage("x" * 900)) for _ in range(3)]
+        listened = asyncio.ensure_future(producer.send(TextMessage("x" * 900), on_complete=listener))
         await eventually(lambda: len(lab.heard) == 1)
         lab.gate.close(FULL)
         for outcome in outcomes:
@@ -250,6 +266,8 @@ async def test_held_messages_fail_when_the_gate_closes(port: int) -> None:
                 await asyncio.wait_for(outcome, WAIT_S)
         with pytest.raises(ResourceAllocationError, match="the store is full"):
             await producer.send(TextMessage("y"))
+        await asyncio.wait_for(listened, WAIT_S)  # the listener is told, and nobody else
+        await eventually(lambda: listener.told == [FULL])
         await asyncio.sleep(QUIET_S)
         assert len(lab.heard) == 1
 
@@ -323,9 +341,11 @@ async def test_no_way_to_send_waits_for_ever(port: int, way: str) -> None:
 
 
 @asynccontextmanager
-async def threaded(port: int, **settings: Any) -> AsyncIterator[tuple[BlockingConnection, LedgerGate, list[Any]]]:
+async def threaded(
+    port: int, stream_bytes: int = 16 << 20, **settings: Any
+) -> AsyncIterator[tuple[BlockingConnection, LedgerGate, list[Any]]]:
     """Open a blocking connection behind a gate. Its loop runs in a thread of its own."""
-    gate = LedgerGate(77, 2, LedgerRoom(16 << 20))
+    gate = LedgerGate(77, 2, LedgerRoom(stream_bytes))
     gate.is_stored = {STORED.frame_hash}.__contains__
     config = BusConfig.from_uri(uri(port), BUS_DEFAULTS)
 
@@ -417,3 +437,44 @@ async def test_a_message_that_is_never_stored_is_in_doubt(port: int) -> None:
                 await asyncio.wait_for(asyncio.to_thread(send), WAIT_S)
             assert caught.value.in_doubt
         assert problems == []
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_a_held_blocking_send_that_fails_is_told_once(port: int, is_batch: bool) -> None:
+    async with threaded(port, stream_bytes=2000) as (connection, gate, problems):
+        producer = connection.create_session().create_producer(STORED)
+        first = producer.send_async(TextMessage("x" * 900))
+        send, content = (producer.send_many, ["y" * 400] * 2) if is_batch else (producer.send, TextMessage("y" * 900))
+        held = asyncio.ensure_future(asyncio.to_thread(send, content))
+        await eventually(lambda: gate.unconfirmed == 1)
+        await asyncio.sleep(QUIET_S)
+        assert not held.done()
+        await in_loop(gate.close, FULL)
+        for outcome in (held, asyncio.wrap_future(first)):
+            with pytest.raises(ResourceAllocationError, match="the store is full"):
+                await asyncio.wait_for(outcome, WAIT_S)
+        await asyncio.sleep(QUIET_S)
+        assert problems == []
+
+
+async def test_a_blocking_batch_that_is_larger_than_the_room_ends_when_it_is_stored(port: int) -> None:
+    async with threaded(port, stream_bytes=2000) as (connection, gate, problems):
+        producer = connection.create_session().create_producer(STORED)
+        send = asyncio.ensure_future(asyncio.to_thread(producer.send_many, ["x" * 900] * 3))
+        for number in (1, 2, 3):
+            await eventually(lambda number=number: gate.newest(0).sequence == number)
+            await asyncio.sleep(QUIET_S)
+            assert not send.done()
+            await confirm(gate)
+        await asyncio.wait_for(send, WAIT_S)
+        assert problems == []
+
+
+async def test_a_blocking_batch_that_waits_for_room_ends_when_the_connection_closes(port: int) -> None:
+    async with threaded(port, stream_bytes=2000, close_timeout_s=0.2) as (connection, gate, _):
+        producer = connection.create_session().create_producer(STORED)
+        send = asyncio.ensure_future(asyncio.to_thread(producer.send_many, ["x" * 900] * 3))
+        await eventually(lambda: gate.unconfirmed == 1)
+        await asyncio.to_thread(connection.close)
+        with pytest.raises(UnconfirmedError, match="closed before all messages of the batch were sent"):
+            await asyncio.wait_for(send, WAIT_S)
