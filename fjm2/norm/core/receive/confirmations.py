@@ -16,16 +16,17 @@ ACKS_AT_ONCE_MAX = 8
 answers over a round trip (RFC 5740, 5.5.3)."""
 _PUBLIC_INTERVAL_S = 0.04
 """Time between two confirmations to the group, by any of the nodes that a sender asks together."""
-_PRIVATE_MAX = 4
+_POSITIONS_MAX = 4
 """Maximum number of positions that are remembered. A sender asks for two at a time."""
-_REQUESTS_MAX = 2
-"""Requests for the same position that are answered to the sender alone: a request and an answer may cross."""
-_FAILED = _REQUESTS_MAX + 1
-"""The sender asked for a position once more, and it was confirmed to the group."""
-_FAILURES_MAX = 3
-"""Positions in a row that the sender asked for more often before everything is confirmed to the group."""
+_ANSWERS_MAX = 2
+"""Times that the same position is confirmed to the sender alone: a request and an answer may cross."""
+_UNHEARD = _ANSWERS_MAX + 1
+"""Count of answers that stands for: the sender asked for the position again after `_ANSWERS_MAX` of them, so they seem
+not to reach it."""
+_UNHEARD_MAX = 3
+"""Number of such positions in a row after which everything is confirmed to the group for a while."""
 _PUBLIC_S = 30.0
-"""Time after which it is tried again if private confirmations reach the sender."""
+"""Length of that while. Then private confirmations are tried again."""
 _ACK_SPREAD_S = 0.002
 """Time in seconds that each of many nodes adds to the spread of their answers: a busy host handles several in it."""
 _PENDING_MAX = 4
@@ -67,38 +68,38 @@ class Audience:
     group.
     """
 
-    __slots__ = ("_failures", "_private", "_public_at", "_public_until")
+    __slots__ = ("_answers", "_public_at", "_public_until", "_unheard")
 
     def __init__(self) -> None:
-        self._private: dict[Position, int] = {}
-        """Positions that were confirmed to the sender alone, and how often, or `_FAILED`; oldest first."""
-        self._failures = 0
-        """Number of positions in a row for which the sender asked too often."""
+        self._answers: dict[Position, int] = {}
+        """Number of private confirmations of each position, or `_UNHEARD`; oldest position first."""
+        self._unheard = 0
+        """Number of positions in a row whose private confirmations did not reach the sender."""
         self._public_at = -NEVER
         """Time of the last confirmation to the group that was meant for onlookers."""
         self._public_until = -NEVER
 
     def is_sender_alone(self, position: Position, node_count: int, now: float) -> bool:
         """Return True if the confirmation of a position, for which `node_count` nodes were asked, is for the sender."""
-        count = self._private.get(position, 0)
+        answers = self._answers.get(position, 0)
         is_crowd = node_count > ACKS_AT_ONCE_MAX
-        if now < self._public_until or not (is_crowd or count):
+        if now < self._public_until or not (is_crowd or answers):
             return False
-        if not count and now - self._public_at >= node_count * _PUBLIC_INTERVAL_S:
+        if not answers and now - self._public_at >= node_count * _PUBLIC_INTERVAL_S:
             self._public_at = now
             return False
-        is_heard = is_crowd and count < _REQUESTS_MAX
-        self._private[position] = count + 1 if is_heard else _FAILED
-        if len(self._private) > _PRIVATE_MAX and self._private.pop(next(iter(self._private))) != _FAILED:
-            self._failures = 0
-        if not is_heard and count != _FAILED:
-            self._note_failure(now)
-        return is_heard
+        is_private = is_crowd and answers < _ANSWERS_MAX
+        self._answers[position] = answers + 1 if is_private else _UNHEARD
+        if len(self._answers) > _POSITIONS_MAX and self._answers.pop(next(iter(self._answers))) != _UNHEARD:
+            self._unheard = 0
+        if not is_private and answers != _UNHEARD:
+            self._note_unheard(now)
+        return is_private
 
-    def _note_failure(self, now: float) -> None:
-        self._failures += 1
-        if self._failures >= _FAILURES_MAX:
-            self._failures = _FAILURES_MAX - 1
+    def _note_unheard(self, now: float) -> None:
+        self._unheard += 1
+        if self._unheard >= _UNHEARD_MAX:
+            self._unheard = _UNHEARD_MAX - 1
             self._public_until = now + _PUBLIC_S
 
 
