@@ -17,8 +17,9 @@ from .deliveries import Deliveries, Opener
 
 RUN_MESSAGES_MAX: Final = 256
 """Greatest number of messages of a run: enough to spread the cost of a call into the loop."""
-_SHARE: Final = 64
-"""Share (1/64) of what an inbox may hold that a run has at most. What the inbox tells of a slow consumer stays true."""
+_RUNS_PER_INBOX: Final = 64
+"""A run has at most this part (1/64) of the messages that an inbox may hold. The inbox counts a whole run as taken: if
+runs were longer, a slow consumer would seem faster than it is."""
 _SETTLE_S: Final = 0.01
 """Time after which messages that the thread has done are told to the loop before the run is used up, so that senders
 do not wait for a slow consumer longer than they must."""
@@ -30,7 +31,7 @@ class Run:
     def __init__(self, inbox: Inbox, deliveries: Deliveries, tell: Callable[[Callable[[], object]], object]) -> None:
         """`tell` calls a function soon in the loop."""
         self._inbox = inbox
-        self._messages_max = min(RUN_MESSAGES_MAX, inbox.settings.messages_max // _SHARE)
+        self._messages_max = min(RUN_MESSAGES_MAX, inbox.settings.messages_max // _RUNS_PER_INBOX)
         self._deliveries = deliveries
         self._tell = tell
         self._waiting: deque[Delivery] = deque()
