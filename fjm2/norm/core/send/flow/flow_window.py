@@ -58,9 +58,10 @@ class FlowWindow:
         self._segments = self.size.segments
         self.sent = 0
         """Number of segments sent, of all objects. Segments sent again do not count."""
-        self.sent_at = self.marked_at = -NEVER
-        """Time of the last segment sent for the first time; `marked_at` is that of the last mark, if only lone segments
-        were sent since."""
+        self.sent_at = -NEVER
+        """Time of the last segment sent for the first time."""
+        self.marked_at = -NEVER
+        """Time of the last mark. It is -NEVER again once several segments were sent together."""
         self.confirmed = 0
         """Segments that all members have confirmed, without those that are set aside."""
         self.held: int | None = None
