@@ -18,12 +18,12 @@ from .errors import UnconfirmedError
 
 
 class Receipt:
-    """Conditions that decide the outcome of a send, for callers that await the outcome separately from room in the
-    buffer.
+    """Futures that decide the outcome of a send, for callers that do not await the outcome in `publish`.
 
-    All messages of a transaction share one receipt. Most receipts have none of the conditions: they are made without a
-    call.
+    A send without any of them succeeds when the network has its message. All messages of a transaction share a receipt.
     """
+
+    # Class attributes, not `__init__`: most sends have none of the futures, and need not pay for a call.
 
     confirmed: "asyncio.Future[JMSError | None] | None" = None
     """Future of the confirmation, which other messages share; None if the message is not PERSISTENT."""
@@ -69,10 +69,12 @@ class Outcome(Protocol):
     def exception(self) -> BaseException | None: ...
 
 
-Send: TypeAlias = Outcome | tuple[Receipt | None, object, Outcome, CompletionListener | None]
-"""A send: receipt, message, future of its outcome, listener. Without a receipt, it belongs to an open transaction, and
-its outcome is always success. Of a send that has only to be handed to the network, and has no listener, it is just the
-future: to keep more for each message takes a good part of the time of its send."""
+SendWithReceipt: TypeAlias = tuple[Receipt | None, object, Outcome, CompletionListener | None]
+"""Receipt, message, future of the outcome, and listener of a send. A send in an open transaction has no receipt, and
+always succeeds."""
+Send: TypeAlias = Outcome | SendWithReceipt
+"""A send whose outcome is awaited. One that succeeds when the network has its message, and that has no listener, is
+kept as the future alone: a tuple for each message would take a good part of the time of its send."""
 _CANCELLED: Final = (asyncio.InvalidStateError, InvalidStateError)
 """Errors of telling a future how a send ended, if the future was cancelled."""
 
