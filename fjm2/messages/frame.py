@@ -424,9 +424,13 @@ class FrameReader:
         return frames
 
     def split(self, data: bytes, marks: Sequence[int]) -> tuple[list[Frame], bytes, int, int]:
-        """Complete the frame that is held. Return what ends in it, the data, the index in them at which the next frame
-        begins, and the number of bytes that were held and stand before the given data now. What lies behind the index
-        must be read next. The data are empty if they had to be read as a whole."""
+        """Read only the rest of the frame that is held, so that the caller can look at the frames behind it.
+
+        Return four values: the frames that were read; the data that contain the next frames; the index in them at which
+        the next frame begins; and the number of held bytes that these data begin with, before those that were passed.
+        The caller must read everything from the index on, or pass it to `feed`, before it passes the next run. If the
+        returned data are empty, all of the data were read.
+        """
         if not self._is_synced:
             return self.feed(data, marks), b"", 0, 0
         frames: list[Frame] = []
