@@ -100,11 +100,11 @@ class RecentRepairs:
         self._segments.add(start, end)
         self._repaired.append((until, now, start, end))
 
-    def since(self, asked_at: float, now: float) -> RangeSet:
-        """Return what was repaired after a receiver sent a request.
+    def sent_after(self, asked_at: float, now: float) -> RangeSet:
+        """Return the ranges whose repairs were sent after the time `asked_at`, or all if it is -NEVER.
 
-        `asked_at` is the time at which a repair must have been sent to arrive just before that request was sent, or
-        -NEVER if that is unknown. Read the result before the next call only.
+        A repair that was sent at `asked_at` reached the receiver just as it sent its request, so the receiver requested
+        these ranges before it could have the repairs. Read the result before the next call only.
         """
         repaired = self._repaired
         while repaired and repaired[0][0] <= now:

@@ -52,19 +52,19 @@ def test_requests_older_than_a_repair_are_recognized() -> None:
     repairs = RecentRepairs()
     repairs.add(0, 5, 1.0, 2.0)
     repairs.add(8, 9, 1.2, 2.2)
-    assert repairs.since(0.9, 1.3) == RangeSet([(0, 5), (8, 9)])
-    assert repairs.since(1.1, 1.3) == RangeSet([(8, 9)])
-    assert repairs.since(1.25, 1.3) == RangeSet()
-    assert repairs.since(-NEVER, 1.3) == RangeSet([(0, 5), (8, 9)])
-    assert repairs.since(0.0, 2.1) == RangeSet([(8, 9)])  # the time of the first is over
+    assert repairs.sent_after(0.9, 1.3) == RangeSet([(0, 5), (8, 9)])
+    assert repairs.sent_after(1.1, 1.3) == RangeSet([(8, 9)])
+    assert repairs.sent_after(1.25, 1.3) == RangeSet()
+    assert repairs.sent_after(-NEVER, 1.3) == RangeSet([(0, 5), (8, 9)])
+    assert repairs.sent_after(0.0, 2.1) == RangeSet([(8, 9)])  # the time of the first is over
 
 
 def test_very_many_repairs_are_all_taken_for_later_ones() -> None:
     repairs = RecentRepairs()
     for index in range(0, 4000, 2):
         repairs.add(index, index + 1, index * 1e-6, 2.0)
-    assert len(repairs.since(0.003999, 1.0)) == 0
-    assert len(repairs.since(0.0, 1.0)) == 2000
+    assert len(repairs.sent_after(0.003999, 1.0)) == 0
+    assert len(repairs.sent_after(0.0, 1.0)) == 2000
 
 
 def test_requests_are_forgotten_once_their_repair_is_late() -> None:

@@ -129,7 +129,7 @@ class RepairQueue:
             if is_stalled:
                 parts.limit(_STALLED_SEGMENTS)
             if self._is_immediate:
-                recent = item.repairs.recent.since(asked_at, now)
+                recent = item.repairs.recent.sent_after(asked_at, now)
                 first = _first_new(item, parts, item.repairs.due, recent)
                 fresh = self._repair_at_once(item, parts, recent, None if most is None else most - total)
             elif self._phase is RepairPhase.HOLDING_OFF:
