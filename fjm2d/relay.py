@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from fjm2.base.loop import LoopDriver, SocketReaders, Waitable
+from fjm2.base.loop import LoopDriver, TrainReader, Waitable
 from fjm2.norm import Train
 
 from .forwarding.forwarder import Forwarder, Outward
@@ -46,7 +46,7 @@ class Relay:
             endpoint, self._transmit, dispatch, prepare=self._prepare, timer_min_s=_TIMER_MIN_S
         )
         self._wan: WanSockets | None = None
-        self._readers: SocketReaders[Train] | None = None
+        self._reader: TrainReader[Train] | None = None
 
     @property
     def sends_blocked(self) -> int:
@@ -57,15 +57,15 @@ class Relay:
         """Begin to read from the sockets of the Internet's side, and to send through them."""
         self._wan = wan
         self._driver.open(loop)
-        self._readers = SocketReaders[Train](loop, self.settle, trains_per_turn=TRAINS_PER_TURN)
+        self._reader = TrainReader[Train](loop, self.settle, trains_per_turn=TRAINS_PER_TURN)
         for socket in wan.sockets:
-            self._readers.watch(socket, self._receive_wan)
+            self._reader.watch(socket, self._receive_wan)
 
     def close(self) -> None:
         """Remove all callbacks from the loop. The sockets must still be open."""
         self._driver.close()
-        if self._readers is not None:
-            self._readers.clear()
+        if self._reader is not None:
+            self._reader.clear()
 
     def drain(self, now: float) -> None:
         """Send the endpoint's last trains. Those that the kernel does not accept at once are lost."""

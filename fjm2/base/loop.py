@@ -1,6 +1,6 @@
 """Turns of an event loop around a sans-I/O machine. Each turn has bounded input, bounded output and one timer.
 
-A train is a batch of datagrams in one buffer. `SocketReaders` reads a bounded number of trains from each readable
+A train is a batch of datagrams in one buffer. `TrainReader` reads a bounded number of trains from each readable
 socket, then ends the turn. `LoopDriver` ends a turn: it sends what is due, dispatches what happened and arms one timer.
 Neither of them looks into trains. Both work on asyncio's own loop and on uvloop.
 """
@@ -64,8 +64,8 @@ class Source(Waitable, Protocol[T_co]):
         ...
 
 
-class SocketReaders(Generic[T]):
-    """Reads trains from sockets as they become readable, a bounded number from each in a turn."""
+class TrainReader(Generic[T]):
+    """Reads trains from any number of sockets as they become readable, a bounded number from each in a turn."""
 
     __slots__ = ("_clock", "_loop", "_receivers", "_settle", "_trains_per_turn")
 
@@ -80,7 +80,7 @@ class SocketReaders(Generic[T]):
         """Read at most `trains_per_turn` trains from a socket in a turn.
 
         `settle` is called after each turn that read something, with the time at which the turn began. After a train
-        that came alone, it is called at once, and the socket is read again when what the train has woken has run.
+        that came alone, it is called at once, and the socket is read again after the callbacks that this has scheduled.
         """
         self._loop = loop
         self._settle = settle
@@ -111,7 +111,7 @@ class SocketReaders(Generic[T]):
                 break
             receive(train, now)
             if not socket.is_busy:
-                # Most likely nothing waits behind it. What the train has woken runs before that is asked.
+                # Most likely nothing waits behind it. Look only after the callbacks that the train has scheduled.
                 self._settle(now)
                 self._loop.call_soon(self._read, socket)
                 return

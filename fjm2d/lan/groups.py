@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fjm2.base.loop import SocketReaders
+from fjm2.base.loop import TrainReader
 from fjm2.errors import ConfigError
 from fjm2.norm import Address, LinkState, Train, UdpConfig, UdpTransport
 
@@ -110,7 +110,7 @@ class LanGroup:
         loop = asyncio.get_running_loop()
         self._backlog = SendBacklog(self._transport, loop)
         self._ignored: frozenset[Address] = frozenset()
-        self._readers = SocketReaders[Train](loop, settle, trains_per_turn=TRAINS_PER_TURN)
+        self._reader = TrainReader[Train](loop, settle, trains_per_turn=TRAINS_PER_TURN)
         self._is_closed = False
         self._watch()
 
@@ -164,11 +164,11 @@ class LanGroup:
             self._transport.close()
 
     def _watch(self) -> None:
-        self._readers.watch(self._transport.group, self._on_multicast)
-        self._readers.watch(self._transport.transmit, self._on_unicast)
+        self._reader.watch(self._transport.group, self._on_multicast)
+        self._reader.watch(self._transport.transmit, self._on_unicast)
 
     def _unwatch(self) -> None:
-        self._readers.clear()
+        self._reader.clear()
         self._backlog.stop()
 
     def _on_multicast(self, train: Train, now: float) -> None:

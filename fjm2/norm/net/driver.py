@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from fjm2.base.loop import NEVER, LoopDriver, SocketReaders, Waitable
+from fjm2.base.loop import NEVER, LoopDriver, TrainReader, Waitable
 from fjm2.norm.core.engine import Engine
 from fjm2.norm.core.events import Event, InterfaceLost, InterfaceRestored
 from fjm2.norm.core.train import Train
@@ -50,7 +50,7 @@ class Driver:
         """Let the engine act on all commands together, at the end of the loop's turn. See `LoopDriver.wake`."""
         self._alone_at = -NEVER
         """Time of the last lone message; minus infinity if a train has arrived since."""
-        self._readers = SocketReaders[Train](self._loop, self._settle_input, trains_per_turn=TRAINS_PER_TURN)
+        self._reader = TrainReader[Train](self._loop, self._settle_input, trains_per_turn=TRAINS_PER_TURN)
         self._is_lost = False
         self._is_closed = False
         engine.own_address = transport.address
@@ -91,7 +91,7 @@ class Driver:
         if self._is_closed:
             return
         self._is_closed = True
-        self._readers.clear()
+        self._reader.clear()
         self._turns.close()
         self._check_handle.cancel()
         self.send_goodbye()
@@ -122,15 +122,15 @@ class Driver:
         self._settled()
 
     def _watch_sockets(self) -> None:
-        self._readers.watch(self._transport.group, self._engine.receive_train)
-        self._readers.watch(self._transmit, partial(self._engine.receive_train, by_unicast=True))
+        self._reader.watch(self._transport.group, self._engine.receive_train)
+        self._reader.watch(self._transmit, partial(self._engine.receive_train, by_unicast=True))
 
     def _check_interface(self) -> None:
         """Check if the interface has disappeared or come back, and report each change once."""
         self._check_handle = self._loop.call_later(_CHECK_S, self._check_interface)
         state = self._transport.check()
         if state is LinkState.CHANGED:
-            self._readers.clear()
+            self._reader.clear()
             self._turns.drop_held()
             state = self._transport.reopen()
             self._engine.own_address = self._transport.address

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from fjm2.base.loop import NEVER, SEND_BUDGET_S, LoopDriver, SocketReaders, Waitable
+from fjm2.base.loop import NEVER, SEND_BUDGET_S, LoopDriver, TrainReader, Waitable
 
 TICK_S = 0.0003
 """Virtual time that sending a train takes."""
@@ -297,10 +297,10 @@ class Reading:
         self.socket = Socket(7)
         self.received: list[str] = []
         self.settled: list[float] = []
-        self.readers: SocketReaders[str] = SocketReaders(
+        self.reader: TrainReader[str] = TrainReader(
             self.loop.as_loop(), self.settled.append, trains_per_turn=4, clock=self.loop.clock
         )
-        self.readers.watch(self.socket, self.receive)
+        self.reader.watch(self.socket, self.receive)
 
     def receive(self, train: str, now: float) -> None:
         assert now == 100.0, "the time the turn began"
@@ -334,13 +334,13 @@ def test_what_a_train_that_comes_alone_has_woken_runs_before_the_socket_is_read_
     reading.socket.is_busy = False
     reading.socket.arrived.extend("ab")
     happened: list[str] = []
-    reading.readers = SocketReaders(
+    reading.reader = TrainReader(
         reading.loop.as_loop(),
         lambda _: reading.loop.as_loop().call_soon(happened.append, "woken"),
         trains_per_turn=4,
         clock=reading.loop.clock,
     )
-    reading.readers.watch(reading.socket, lambda train, _: happened.append(train))
+    reading.reader.watch(reading.socket, lambda train, _: happened.append(train))
     reading.loop.readers[7]()
     assert happened == ["a"]
     while reading.loop.run_soon():
@@ -353,10 +353,10 @@ def test_a_socket_that_is_closed_by_what_it_received_is_not_read_again() -> None
     reading = Reading()
     reading.socket.is_busy = False
     reading.socket.arrived.extend("ab")
-    reading.readers = SocketReaders(
-        reading.loop.as_loop(), lambda _now: reading.readers.clear(), trains_per_turn=4, clock=reading.loop.clock
+    reading.reader = TrainReader(
+        reading.loop.as_loop(), lambda _now: reading.reader.clear(), trains_per_turn=4, clock=reading.loop.clock
     )
-    reading.readers.watch(reading.socket, reading.receive)
+    reading.reader.watch(reading.socket, reading.receive)
     reading.loop.readers[7]()
     assert reading.received == ["a"]
 
@@ -365,6 +365,6 @@ def test_a_cleared_reader_reads_nothing_more() -> None:
     reading = Reading()
     reading.socket.taken.extend("abcdef")
     reading.loop.readers[7]()
-    reading.readers.clear()
+    reading.reader.clear()
     reading.loop.run_soon()
     assert (reading.received, len(reading.settled), reading.loop.readers) == (list("abcd"), 1, {})
