@@ -86,7 +86,7 @@ class CloseDeadline:
         """Make the deadline expire at once."""
         self._timeout_s = 0.0
 
-    def until(self, share: float = 1.0) -> float:
+    def expires_at(self, share: float = 1.0) -> float:
         """Return the time at which the deadline expires if there is no further progress, by the loop's clock.
 
         With a `share` below 1, return an earlier time, which leaves the rest for the steps that follow.
@@ -107,7 +107,7 @@ class CloseDeadline:
     async def wait(self, share: float = 1.0) -> AsyncIterator[None]:
         """Run the body of a `with` statement, and raise TimeoutError in it when the deadline, or `share` of it,
         expires."""
-        async with asyncio.timeout_at(self.until(share)) as limit:
+        async with asyncio.timeout_at(self.expires_at(share)) as limit:
             checking = self._loop.create_task(self._check(limit, share))
             try:
                 yield
@@ -116,7 +116,7 @@ class CloseDeadline:
 
     async def _check(self, limit: asyncio.Timeout, share: float) -> None:
         while not limit.expired():
-            limit.reschedule(self.until(share))
+            limit.reschedule(self.expires_at(share))
             await asyncio.sleep(_CHECK_INTERVAL_S)
 
 
@@ -141,14 +141,14 @@ async def finish_lane(
     """
     session, known = lane.session, subscribers_of(lane)
     suspects: frozenset[int] = frozenset()
-    suspects_until = deadline.until(_CONFIRMING_SHARE)
+    suspects_until = deadline.expires_at(_CONFIRMING_SHARE)
     try:
         with contextlib.suppress(TimeoutError):
             async with deadline.wait(_WRITING_SHARE):
                 await _sent(lane)
         if lane.unsent_bytes:
             # The receivers that the stream waits for may be dead, or full. Leave them behind: the others get the rest.
-            suspects, suspects_until = session.awaited_receivers, deadline.until(_CONFIRMING_SHARE)
+            suspects, suspects_until = session.awaited_receivers, deadline.expires_at(_CONFIRMING_SHARE)
             session.set_receivers(session.receivers - suspects, suspects)
         async with deadline.wait(_CONFIRMING_SHARE):
             await _sent(lane)

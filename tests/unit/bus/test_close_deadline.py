@@ -71,7 +71,7 @@ def test_the_deadline_leaves_time_for_some_round_trips_but_not_for_any_number() 
         bus.round_trip_s = 0.1
         near = await over_after(bus, 0.2)
         bus.round_trip_s = 1000.0
-        return near, CloseDeadline(bus, 0.2).until() - asyncio.get_running_loop().time()
+        return near, CloseDeadline(bus, 0.2).expires_at() - asyncio.get_running_loop().time()
 
     near, far = asyncio.run(run())
     assert 0.6 <= near < 3
