@@ -185,7 +185,8 @@ class ListenerTask:
         messages take."""
         pop, release, destination = inbox.pop, inbox.release, inbox.message_destination
         hook = self._opener.acknowledge_hook
-        # Looking for one message more costs a consumer that has just one as much as that message.
+        # No more than are held: most consumers have just one message, and to look for a second takes as long as to
+        # deliver the first.
         for _ in range(min(inbox.held, _BATCH_MESSAGES_MAX)):
             if inbox.run_messages and (run := inbox.pop_run(_BATCH_MESSAGES_MAX)) is not None:
                 if run.header[KIND] != _OBJECT:
