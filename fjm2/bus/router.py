@@ -53,9 +53,9 @@ HELD_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
 """Greatest size of incomplete frames in all streams together."""
 _TURN_S: Final = 0.001
 """Time for which events are taken before other tasks of the loop get their turn. Listeners get twice as much."""
-_PLACE_MASK: Final = 0xFFFFFFFF
-"""Mask of the 32 bits that a position in a stream has on the wire. Of a sender that comes back, no more bits are
-known."""
+_POSITION_MASK: Final = 0xFFFFFFFF
+"""Mask of the lower 32 bits of a position in a stream. The wire carries no more, so when a sender comes back, positions
+can be compared by these alone."""
 
 
 class RunTap(Protocol):
@@ -183,8 +183,8 @@ class Router:
         data, marks, reader = run.data, run.marks, stream.reader
         stream.end = run.start + len(data)
         if stream.skip_to is not None:
-            known = (stream.skip_to - run.start) & _PLACE_MASK
-            if known > _PLACE_MASK >> 1:
+            known = (stream.skip_to - run.start) & _POSITION_MASK
+            if known > _POSITION_MASK >> 1:
                 known = 0  # the run lies behind what was read before
             if known >= len(data):
                 return
