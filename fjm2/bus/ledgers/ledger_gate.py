@@ -65,7 +65,7 @@ class LedgerGate:
 
     @property
     def bytes_max(self) -> int:
-        """Bytes that a lane may have unconfirmed."""
+        """Greatest number of bytes of a lane that may be unconfirmed at a time."""
         return self._room.bytes_max
 
     @property

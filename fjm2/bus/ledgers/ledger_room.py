@@ -5,9 +5,9 @@ from typing import Final
 
 from ..lane import LANE_COUNT
 
-_SHARE: Final = 2
-"""Share (1/2) of a stream's buffer that messages may take until they are stored. Bytes that left the buffer cannot be
-repaired, and what a keeper confirmed as received it may still lose before it is on its disk."""
+_STREAM_PART: Final = 2
+"""Messages that are not stored may take this part (1/2) of a stream's buffer. They must stay in the buffer, because a
+keeper may lose what it has received until it is on its disk, and only what is in the buffer can be sent again."""
 
 
 class LedgerRoom:
@@ -17,8 +17,9 @@ class LedgerRoom:
     __slots__ = ("_on_freed", "bytes_max", "used")
 
     def __init__(self, stream_bytes: int) -> None:
-        self.bytes_max: Final = stream_bytes // _SHARE
-        """Bytes that a lane may have unconfirmed. A longer message travels alone."""
+        self.bytes_max: Final = stream_bytes // _STREAM_PART
+        """Greatest number of bytes of a lane that may be unconfirmed at a time. A message that is longer is sent while
+        no other of its lane is unconfirmed."""
         self.used: Final = [0] * LANE_COUNT
         """Bytes of each lane that are unconfirmed."""
         self._on_freed: list[Callable[[], None]] = []
