@@ -1,5 +1,5 @@
-"""A gate in front of a connection. It sees every frame before the network does, may change it, and may hold back the
-moment at which the message counts as sent."""
+"""A gate in front of a connection. It sees every frame before the network does. It may change the frame, and decides
+when the message counts as sent."""
 
 import asyncio
 from collections import deque
@@ -142,8 +142,11 @@ class GatedPublication(Publication):
     async def _publish_each(
         self, destination: Destination, priority: int, frames: FrameArray, flags: int, receipt: Receipt | None
     ) -> None:
-        """Publish a batch that is larger than the gate's room in batches of one frame, whose receipt only gets the
-        futures of the gate: nobody would read a confirmation there, and report its failure."""
+        """Publish the frames of a batch that is larger than the gate's room one by one.
+
+        Each goes out as a batch of one frame, because a receipt of a batch gets the futures of the gate only. With that
+        of a single frame, failures to confirm would not be reported.
+        """
         own = Receipt() if receipt is None else receipt
         for head, body in frames.parts():
             alone = FrameArray([head + body], [0], len(head) + len(body))
@@ -199,7 +202,8 @@ class GatedPublication(Publication):
         except JMSError as failure:
             error = failure
         if isinstance(waiting, Coroutine):
-            waiting.close()  # what the gate admits at a time fits into the lane's buffer
+            # Nobody has to wait for room in the lane: all that the gate admits at a time fits into the lane's buffer.
+            waiting.close()
         if held.receipt is not None and held.stored is not None:
             held.receipt.add_stored(held.stored)
         if not held.sent.done():
