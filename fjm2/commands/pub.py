@@ -99,6 +99,7 @@ async def _pub(
     quiet: bool,
 ) -> int:
     async with open_bus_link(uri, client_id) as link:
+        link.confirms_all = not form.non_persistent
         tally = _Tally()
         try:
             with _progress(tally, bodies.total, quiet or is_quiet(False) or bodies.total == 1):
@@ -126,6 +127,7 @@ async def _pub_file(
     quiet: bool,
 ) -> int:
     async with open_bus_link(uri, client_id) as link:
+        link.confirms_all = not form.non_persistent
         await link.bus.ready()
         tally = _Tally()
         tally.subscribers = link.bus.subscribers(topic)

@@ -12,7 +12,8 @@ from fjm2.base.quantities import counted
 from fjm2.bus.bus import Bus
 from fjm2.bus.config import BusConfig
 from fjm2.bus.losses.names import listed
-from fjm2.jms import ConnectionFactory, MessagesDroppedError, MessagesLostError, Session, UnconfirmedError
+from fjm2.bus.waiting.outages import End
+from fjm2.jms import BusError, ConnectionFactory, MessagesDroppedError, MessagesLostError, Session, UnconfirmedError
 
 
 def say(text: str) -> None:
@@ -24,7 +25,10 @@ _CLOSE_S = 2.0  # seconds for which a command still tries to deliver messages af
 
 
 class BusLink:
-    """A session on a bus. Errors are printed when they occur, and counted."""
+    """A session on a bus. Errors are printed when they occur, and counted.
+
+    A subscriber that does not confirm is printed once, and once more if it confirms again.
+    """
 
     session: Session
 
@@ -32,6 +36,12 @@ class BusLink:
         self.bus = bus
         self.losses = 0
         self.is_unconfirmed = False
+        self.confirms_all = False
+        """True if `confirmed` will be called, so that every subscriber that was given up is printed as not having
+        confirmed."""
+        self._told: set[int] = set()
+        """Nodes that did not confirm, as was printed."""
+        bus.outages.add_listener(self._note_end)
 
     def handle_error(self, error: Exception) -> None:
         """Count and print an error. Used as exception listener."""
@@ -40,10 +50,25 @@ class BusLink:
                 self.losses += 1
                 say(f"lost: {error}")
             case UnconfirmedError():
-                self.is_unconfirmed = True
-                say(f"not confirmed: {error}")
+                self._handle_unconfirmed(error)
+            case BusError(error_code="subscriber_evicted") if self.confirms_all:
+                pass
             case _:
                 say(f"warning: {error}")
+
+    def _handle_unconfirmed(self, error: UnconfirmedError) -> None:
+        self.is_unconfirmed = True
+        nodes = error.unacknowledged_nodes
+        is_summary = error.until is not None  # the beginning was printed, and `_note_end` prints the end
+        if is_summary or (nodes and nodes <= self._told):
+            return
+        self._told |= nodes
+        say(f"not confirmed: {error}")
+
+    def _note_end(self, node_id: int, end: End) -> None:
+        if node_id in self._told and end is End.BACK:
+            self._told.discard(node_id)
+            say(f"confirms again: {self.bus.presence.names.of(node_id)}")
 
     async def confirmed(self, timeout_s: float) -> None:
         """Wait until all known subscribers have confirmed everything. If they have not within `timeout_s`, print
@@ -56,8 +81,10 @@ class BusLink:
             self.handle_error(UnconfirmedError(f"subscribers did not confirm everything within {timeout_s:g} s"))
             return
         if missing:
-            text = f"{counted(len(missing), 'subscriber')} did not confirm everything"
-            self.handle_error(UnconfirmedError(f"{text}: {listed(self.bus.presence.names.all_of(missing))}"))
+            self.is_unconfirmed = True
+        if new := missing - self._told:
+            text = f"{counted(len(new), 'subscriber')} did not confirm everything"
+            self.handle_error(UnconfirmedError(f"{text}: {listed(self.bus.presence.names.all_of(new))}", new))
 
 
 @contextlib.asynccontextmanager

@@ -117,6 +117,30 @@ def test_lines_are_sent_as_they_come(start: Start) -> None:
     assert pub.end()[0] == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_dead_subscriber_is_told_once(start: Start, uri: str, number: signal.Signals) -> None:
+    uri += "&ack_timeout_s=1"
+    sub = start("sub", TOPIC, "--client-id", "desk", uri=uri)
+    pub = start("pub", TOPIC, "--rate", 200, "-", uri=uri)
+    assert pub.popen.stdin is not None
+    assert pub.popen.stderr is not None
+    pub.popen.stdin.write(b"price\n")
+    assert sub.read_line() == b"price\n"
+    sub.popen.send_signal(number)
+    pub.popen.stdin.write(b"price\n" * 300)
+    told = pub.popen.stderr.readline().decode()
+    assert told.startswith("not confirmed: 1 subscriber did not confirm persistent messages: 'desk' at 127.0.0.1"), told
+    if number == signal.SIGSTOP:
+        sub.popen.send_signal(signal.SIGCONT)
+        assert pub.popen.stderr.readline() == b"confirms again: 'desk' at 127.0.0.1\n"
+        sub.popen.kill()
+        pub.popen.stdin.write(b"price\n")
+        assert pub.popen.stderr.readline().startswith(b"not confirmed: ")
+    code, _, err = pub.end(b"price\n")
+    assert (code, err.count("\n")) == (1, 1), err
+    assert err.endswith("; 1 subscriber\n")
+
+
 def test_a_file_is_sent_and_kept_under_its_name(start: Start, tmp_path: Path) -> None:
     source, kept = tmp_path / "a.bin", tmp_path / "kept"
     source.write_bytes(bytes(range(256)) * 4000)
