@@ -49,6 +49,11 @@ def check_count(name: str, value: object, least: int) -> None:
         raise ConfigError(f"{name}={value!r}: expected a whole number, {least} or more")
 
 
+def node_text(node_id: int) -> str:
+    """Return a node id as it stands in sentences: `0x0000002a`. Tables have the same eight digits without `0x`."""
+    return f"{node_id:#010x}"
+
+
 def duration_text(seconds: float) -> str:
     """Return a duration as `seconds_of` reads it, in the largest unit in which it is whole: `500ms`, `90s`, `2min`."""
     for unit, size in reversed(UNIT_SECONDS.items()):

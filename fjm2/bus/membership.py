@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Final
 
-from fjm2.base.quantities import counted
+from fjm2.base.quantities import counted, node_text
 from fjm2.messages.destination import Destination, Topic, is_pattern_hash
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.message import Message
@@ -112,7 +112,7 @@ class Membership:
             client_id or "this process" for client_id, topics in self._announced.values() if _may_want(topics, topic)
         ]
         others = [
-            peer.client_id or f"node {peer.node_id:#010x}"
+            peer.client_id or f"node {node_text(peer.node_id)}"
             for peer in self.presence.peers
             if peer.wants(frozenset((topic,)))
         ]

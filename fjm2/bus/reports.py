@@ -22,7 +22,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fjm2.base.quantities import counted
+from fjm2.base.quantities import counted, node_text
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import InvalidClientIDError, JMSError
 from fjm2.norm import Address
@@ -362,7 +362,7 @@ class NodeIdCollision(BusReport):
 
     def __str__(self) -> str:
         then = "a new one is drawn, but the last messages" if self.has_another else "messages"
-        return f"node id {self.node_id:#x} is also in use at {self.address[0]}: {then} may be lost"
+        return f"node id {node_text(self.node_id)} is also in use at {self.address[0]}: {then} may be lost"
 
     def error(self) -> JMSError:
         return BusError(str(self), "node_id_collided")
@@ -377,7 +377,7 @@ class ClientIdDuplicated(BusReport):
     host: str | None = None
 
     def __str__(self) -> str:
-        node = f"node {self.node_id:#x}"
+        node = f"node {node_text(self.node_id)}"
         place = node if self.host is None else f"{self.host} ({node})"
         return f"client id {self.client_id!r} is also in use at {place}"
 

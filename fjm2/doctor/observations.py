@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from fjm2.base.errors import WireError
-from fjm2.base.quantities import counted
+from fjm2.base.quantities import counted, node_text
 from fjm2.bus.presence import VERSION, Announcement, Flag
 from fjm2.bus.presence import decode as decode_announcement
 from fjm2.norm import Address, Train
@@ -211,7 +211,7 @@ def _progress(heard: Observations) -> Iterator[Finding]:
     for (node_id, sender_id), one in itertools.islice(stuck.items(), _SHOWN_MAX):
         host, sender = (_host_of(heard, node) for node in (node_id, sender_id))
         client_id = next((each.client_id for node, each in heard.connections.values() if node == node_id), None)
-        name = repr(client_id) if client_id else f"node {node_id:#x}"
+        name = repr(client_id) if client_id else f"node {node_text(node_id)}"
         size, part = heard.largest[sender_id], one.gained / one.heard
         yield fault(
             "progress",

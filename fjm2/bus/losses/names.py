@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, TypeVar
 
+from fjm2.base.quantities import node_text
+
 _T = TypeVar("_T")
 
 _NODES_MAX: Final = 8192
@@ -61,7 +63,7 @@ class PeerName:
         place = "" if self.host is None else f" at {self.host}"
         if self.client_ids:
             return f"{listed(_quoted(client_id) for client_id in self.client_ids)}{place}"
-        node = f"node {self.node_id:#x}"
+        node = f"node {node_text(self.node_id)}"
         return node if self.host is None else f"a program without client id{place} ({node})"
 
 

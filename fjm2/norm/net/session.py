@@ -9,6 +9,7 @@ from typing import Self
 
 from fjm2.base.errors import NormError
 from fjm2.base.functions import check_bytes
+from fjm2.base.quantities import node_text
 from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.norm.core.config import Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from fjm2.norm.core.engine import Engine
@@ -111,7 +112,7 @@ class Session:
 
     def __repr__(self) -> str:
         state = {_State.NEW: "not open", _State.OPEN: "open", _State.CLOSED: "closed"}[self._state]
-        return f"<Session {self.udp_config.group} port {self.udp_config.port}, node {self.node_id:#x}, {state}>"
+        return f"<Session {self.udp_config.group} port {self.udp_config.port}, node {node_text(self.node_id)}, {state}>"
 
     # Opening and closing.
 
@@ -166,7 +167,7 @@ class Session:
         self._driver.send_goodbye()
         self._engine.renew(random_node_id(), self._random)
         self.config = self._engine.config
-        self._transmission.give_up(f"the node id was in use elsewhere, and is {self.node_id:#x} now")
+        self._transmission.give_up(f"the node id was in use elsewhere, and is {node_text(self.node_id)} now")
         self._driver.wake()
 
     def _move_to(self, state: _State) -> None:

@@ -297,4 +297,6 @@ def _was_told(subscriber: Life) -> bool:
 
 def _names(told: Told, subscriber: Life) -> bool:
     """Return True if a report names the subscriber."""
-    return subscriber.name in told.text or f"{subscriber.node_id:#x}" in told.text or subscriber.node_id in told.nodes
+    return (
+        subscriber.name in told.text or f"{subscriber.node_id:#010x}" in told.text or subscriber.node_id in told.nodes
+    )

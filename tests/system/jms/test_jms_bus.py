@@ -263,7 +263,7 @@ async def test_a_receiver_that_is_too_slow_gets_a_report_of_its_losses(port: int
         assert (
             str(first)
             .split(" got lost ")[0]
-            .endswith(f" messages of a program without client id at 127.0.0.1 (node {sending.bus.node_id:#x})")
+            .endswith(f" messages of a program without client id at 127.0.0.1 (node {sending.bus.node_id:#010x})")
         )
         assert f"(it sends to {TOPIC})" in str(first)
         missing = 3010 + 1 - len(subscriber.received)

@@ -71,7 +71,7 @@ def test_a_silent_subscriber_blocks_others_no_longer_than_configured(network: Ne
         bad.kill() if harm == "killed" else bad.stop()
         error = publisher.wait_for("error")
         assert error.startswith("BusError")
-        assert f"(node {bad.last('node_id'):#x}) is silent" in error
+        assert f"(node {bad.last('node_id'):#010x}) is silent" in error
         wait_received(good, publisher, publisher.last("sent") + 2000)
         assert publisher.last("held_s") < HOLD_UP_S + BUSY_S / 2
         assert len(publisher.all("error")) == 1
@@ -108,7 +108,7 @@ def test_a_publisher_that_dies_in_the_middle_of_a_message_is_reported_and_anothe
         assert time.monotonic() - killed_at < BUSY_S
         lost = subscriber.wait_for("error", lambda error: "gone" in error)
         assert lost.startswith("MessagesLostError")
-        assert f"{first.last('node_id'):#x}" in lost
+        assert f"{first.last('node_id'):#010x}" in lost
         assert silence_s / 2 < time.monotonic() - killed_at < 2 * silence_s + BUSY_S
         wait_received(subscriber, second, 20)
         assert not subscriber.all("fault")
@@ -159,7 +159,7 @@ def test_a_subscriber_whose_link_is_down_too_long_gets_a_loss_report_and_continu
         for subscriber in (loser, good):
             wait_received(subscriber, publisher, 300)
         cut.ip("link", "set", "veth0", "down")
-        publisher.wait_for("error", lambda error: f"(node {loser.last('node_id'):#x}) is silent" in error)
+        publisher.wait_for("error", lambda error: f"(node {loser.last('node_id'):#010x}) is silent" in error)
         # By then, the segments that the subscriber lacks can no longer be repaired.
         wait_received(good, publisher, publisher.last("sent") + 1000)
         cut.ip("link", "set", "veth0", "up")

@@ -155,9 +155,9 @@ def test_the_time_span_begins_when_the_sender_was_last_heard(monkeypatch: pytest
 def test_what_is_not_known_is_left_out() -> None:
     watched = Watched()
     watched.notices.note(StreamLost(SENDER, STREAM, 0, 0, SQUELCHED))
-    assert str(watched.report).startswith(f"messages of node {SENDER:#x} got lost")
+    assert str(watched.report).startswith(f"messages of node {SENDER:#010x} got lost")
     watched.notices.note(ObjectsMissed(OTHER, 7, 1))
-    assert f"messages of node {OTHER:#x} got lost" in str(watched.reports[1])
+    assert f"messages of node {OTHER:#010x} got lost" in str(watched.reports[1])
     assert "nothing of 1 stream could be read" in str(watched.reports[1])
     assert "it sends to" not in str(watched.reports[1])
 

@@ -20,6 +20,7 @@ HOST = "10.0.0.13"
         (PeerName(NODE, ("desk-7",)), "'desk-7'"),
         (PeerName(NODE, (), HOST), "a program without client id at 10.0.0.13 (node 0x32f63628)"),
         (PeerName(NODE), "node 0x32f63628"),
+        (PeerName(42), "node 0x0000002a"),
         (PeerName(NODE, ("a\nb\x1b[31m",)), r"'a\nb\x1b[31m'"),
         (PeerName(NODE, ("x" * 255,)), f"'{'x' * 60}...'"),
     ],
