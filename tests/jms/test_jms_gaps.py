@@ -80,7 +80,7 @@ async def test_expired_messages_are_flagged_and_told(api: Api, is_waiting: bool)
     (error,) = errors
     assert isinstance(error, MessagesExpiredError)
     assert (error.count, error.destination) == (2, TOPIC)
-    assert str(error).startswith("2 messages expired before a consumer of topic://fjm2.gaps took them; see docs/")
+    assert str(error).startswith("2 messages expired before a consumer of topic://fjm2.gaps took them; see https://")
 
 
 async def test_expired_messages_are_told_when_the_consumer_closes(api: Api) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FACTS: dict[str, str] = tomllib.loads((ROOT / "project.toml").read_text())
-NAMES = {"url", "clone", "issues", "security", "index"}
+NAMES = {"url", "clone", "issues", "troubleshooting", "security", "index"}
 
 
 def blocks() -> dict[str, str]:
@@ -41,6 +41,7 @@ def blocks() -> dict[str, str]:
             f"    Security = {_as_url(security)}"
         ),
         "mkdocs.yml": f"repo_url: {url}",
+        "fjm2/bus/losses/names.py": f'PAGE: Final = "{FACTS["troubleshooting"]}"',
     }
 
 
@@ -69,7 +70,7 @@ def write() -> None:
 def test_the_facts_are_complete() -> None:
     assert set(FACTS) == NAMES
     assert all(FACTS[name] for name in NAMES - {"index"})
-    for name in ("url", "clone", "issues"):
+    for name in ("url", "clone", "issues", "troubleshooting"):
         assert re.fullmatch(r"(https|ssh)://[^\s<>]+", FACTS[name]), f"project.toml: {name}: expected https://..."
 
 

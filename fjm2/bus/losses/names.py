@@ -19,8 +19,10 @@ _SHOWN_MAX: Final = 5
 """Names in one sentence. More are only counted."""
 _CHARACTERS_MAX: Final = 60
 """Characters of a client id in a sentence. An announcement may have 255 bytes of anything."""
-PAGE: Final = "docs/troubleshooting.md"
-"""Page that problems point to."""
+# project: begin (make project)
+PAGE: Final = "https://example.org/fjm2/docs/troubleshooting.md"
+# project: end
+"""Page that problems point to. Its address works without a clone: pip installs no docs."""
 
 
 class Remedy(Enum):
@@ -31,7 +33,7 @@ class Remedy(Enum):
     FULL = "it-hangs-or-holds-others-up"
 
     def after(self, text: str) -> str:
-        """Return a text with the place in the docs that says what to do."""
+        """Return a text with the address of the section."""
         return f"{text}; see {PAGE}#{self.value}"
 
 

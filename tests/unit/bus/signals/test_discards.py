@@ -119,8 +119,8 @@ def test_a_notice_is_reported_once_if_its_sender_has_confirmed(bench: Bench) -> 
         LostAfterConfirmation(SUBSCRIBER, 0, bench.name, 5, None),
         LostAfterConfirmation(SUBSCRIBER, 0, bench.name, None, 77),
     ]
-    assert str(bench.reports[0]).startswith("'till' lost 5 messages that it may have confirmed before; see docs/")
-    assert str(bench.reports[1]).startswith("'till' lost 77 bytes that it may have confirmed before; see docs/")
+    assert str(bench.reports[0]).startswith("'till' lost 5 messages that it may have confirmed before; see https://")
+    assert str(bench.reports[1]).startswith("'till' lost 77 bytes that it may have confirmed before; see https://")
 
 
 def test_a_notice_before_the_first_confirmation_is_reported_with_it(bench: Bench) -> None:
