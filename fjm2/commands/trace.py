@@ -188,6 +188,11 @@ def show(places: tuple[Path, ...], as_json: bool) -> None:
     files = [path for place in places for path in trace_files(place)]
     try:
         summary = summarize(files)
+    except FileNotFoundError as error:
+        raise click.ClickException(
+            f"{error.filename}: no such file or directory: expected a trace, or a directory with traces, as programs "
+            "write them to the directory that FJM2_TRACE_DIR names"
+        ) from error
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror or error}") from error
     if as_json:

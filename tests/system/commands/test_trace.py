@@ -457,4 +457,6 @@ def test_show_counts_invalid_lines(tmp_path: Path) -> None:
     assert found["bad_lines"] == len(bad)
     assert sum(one["samples_missing"] for one in found["series"]) == 1
     nothing = run("show", tmp_path / "nothing")
-    assert (nothing.exit_code, "nothing: No such file" in nothing.output) == (1, True)
+    text = "nothing: no such file or directory: expected a trace, or a directory with traces, as programs write them to"
+    assert nothing.exit_code == 1
+    assert f"{text} the directory that FJM2_TRACE_DIR names" in nothing.output
