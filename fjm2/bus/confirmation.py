@@ -337,7 +337,8 @@ class Confirmation:
                 if discarders and unasked:
                     self._report(unconfirmed(discarders, names, discarders=len(discarders)))
         except asyncio.CancelledError:
-            # The connection closes in the middle of the round, and its close asks nobody again who is out.
+            # The connection closes in the middle of the round. Its close does not ask nodes again whose outage has
+            # begun, so report them here.
             begun = frozenset(self._bus.outages.nodes) - known
             self._reports.note_round(begun, upto - self._done, bool(unasked), since, self._bus.outages.nodes)
             raise

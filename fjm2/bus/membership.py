@@ -121,8 +121,8 @@ class Membership:
     def describe_asked(self, destination: Destination, earlier: Collection[str] | None = None) -> str:
         """Return how many subscribers of a destination were asked for a reply, and the first few of them, for people.
 
-        `earlier` has the names of those that were known when they were asked, and None if nobody looked. Those that
-        left since, or are known only since, are marked.
+        `earlier` has the names of the subscribers that were known when the request was sent, or is None if they were
+        not looked up. Subscribers that have left since then, or became known since then, are marked.
         """
         here = self.subscriber_names(destination)
         known = here if earlier is None else earlier

@@ -63,7 +63,8 @@ BatchPost: TypeAlias = tuple[Destination, int, list[FrameArray], int]
 _PENDING_BYTES = TRANSACTION_PART_BYTES + TRANSACTION_SECTION_BYTES
 """Estimated memory of a message of an open transaction besides its frame."""
 _LOCAL_MESSAGES_MAX = 64
-"""Greatest number of messages that subscriptions of this process get at once. A full one gets that many too many."""
+"""Greatest number of messages that subscriptions of this process get at once, and so the greatest number by which one
+exceeds its limit."""
 
 
 class Publisher:
@@ -253,8 +254,7 @@ class Publication:
         return self._publisher.presence.receivers(frozenset((destination.frame_hash,)))
 
     def fail_for_dead(self, receivers: frozenset[int]) -> None:
-        """Let the latest message fail for those of some receivers that died: they said no goodbye, and are not heard
-        of."""
+        """Let the latest message fail for the receivers that have died: they fell silent without a goodbye."""
         dead = receivers & self._publisher.presence.expired
         if dead:
             self._confirmation.fail_latest(dead)

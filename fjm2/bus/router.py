@@ -266,8 +266,9 @@ class Router:
     def forget(self, sender_id: int, has_unread: bool = False) -> bool:
         """Forget a sender that is gone. Return True if it had streams that have not ended (`Loss.SENDER`).
 
-        Such a stream may also be one of which nothing was read. If the sender comes back, what was read is not
-        delivered again; if its connection continues as another sender, the first message shows a gap.
+        With `has_unread`, the sender also had a stream of which nothing was read. If the sender comes back, messages
+        that were read are not delivered again. If its connection continues as another sender, the first message shows a
+        gap.
         """
         self.transactions.note_gone(sender_id)
         if self.files is not None:

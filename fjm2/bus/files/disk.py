@@ -1,7 +1,7 @@
 """Work on a disk, in order and in a thread of its own: an event loop must not wait for a slow disk.
 
-A job is work for the thread, and a function that the event loop calls after it. Jobs count with a size, so that whoever
-makes them can wait while there are too many.
+A job is work for the thread, and a function that the event loop calls after it. Each job has a size, and callers can
+wait while the jobs that are not done add up to too much.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Disk(Protocol):
         """Do some work, then call `after`."""
 
     def leave(self, work: Work) -> None:
-        """Do some work, of which nobody needs to know. Callable in any thread, and while memory is collected."""
+        """Do some work, and call nothing after it. Any thread may call this, and so may finalizers."""
 
     def close(self) -> None:
         """Expect no more jobs."""

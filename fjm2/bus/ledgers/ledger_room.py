@@ -33,7 +33,7 @@ class LedgerRoom:
         self._on_freed.append(on_freed)
 
     def remove_waiter(self, on_freed: Callable[[], None]) -> None:
-        """Call `on_freed` no more."""
+        """Stop calling `on_freed`."""
         self._on_freed.remove(on_freed)
 
     def note_freed(self) -> None:

@@ -230,7 +230,7 @@ class SenderTable:
     def forget(self, sender_id: int, has_unread: bool = False) -> bool:
         """Remove a sender, but remember how far its streams were read. Return True if its last messages may be lost.
 
-        That is so if it had streams, or one of which nothing was read (`has_unread`).
+        They may be if the sender had open streams, or (`has_unread`) a stream of which nothing was read.
         """
         sender = self.senders.pop(sender_id, None)
         is_lost = has_unread or (sender is not None and bool(sender.streams))
@@ -370,7 +370,7 @@ class SenderTable:
         return skips
 
     def uncount_skip(self) -> None:
-        """Take one off the messages received: what was counted as one was the mark of something skipped."""
+        """Subtract one from the messages received: a mark for skipped bytes was counted as a message."""
         self._frames -= 1
 
     @property

@@ -21,10 +21,11 @@ class _Episode:
     lanes: set[int] = field(default_factory=set)
     """Numbers of the lanes that it holds up now."""
     full_s: float = 0.0
-    """Time for which it was full, without the present time."""
+    """Time for which it was full before `full_since`."""
     full_since: float = 0.0
+    """Time at which it became full, if `lanes` is not empty."""
     room_at: float = 0.0
-    """Time since when it holds nobody up, if `lanes` is empty."""
+    """Time at which it stopped being full, if `lanes` is empty."""
     is_reported: bool = False
 
     def full_s_until(self, now: float) -> float:
