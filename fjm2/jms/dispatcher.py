@@ -326,8 +326,8 @@ class Dispatcher:
         self.deliveries.acknowledge_all()
 
     def begin_commit(self) -> Callable[[], None]:
-        """Return a function that acknowledges what was delivered until now, for a commit that waits. Other tasks may
-        receive meanwhile: what they get belongs to the next transaction."""
+        """Return a function that acknowledges the messages delivered so far. A commit calls it after it has waited:
+        messages that other tasks receive meanwhile belong to the next transaction."""
         return partial(self.deliveries.acknowledge, self.deliveries.unacknowledged)
 
     def recover(self) -> None:

@@ -1,20 +1,20 @@
 """Time that answers take, as measured. It tells when an answer is late, and most likely lost.
 
-The estimate is that of TCP's retransmission timer (RFC 6298): a mean and a mean deviation. The round-trip time that a
-sender advertises is the longest of its whole group, and outlasts a moment in which one host was busy. If all waited
-for that time after each loss, it would hold everybody up.
+The estimate is computed as for TCP's retransmission timer (RFC 6298): from a mean and a mean deviation. The round-trip
+time that a sender advertises is no substitute. It is the longest of the whole group, and stays long after a host was
+busy for a moment: if each receiver waited for that time after a loss, all would be held up.
 """
 
 _MEAN_WEIGHT = 0.25
-"""Weight of the latest sample in the mean. It is twice that of RFC 6298, to forget a stall sooner: what is requested
-too early does no harm."""
+"""Weight of the latest sample in the mean. RFC 6298 has half of it. A larger weight forgets a stall sooner, and a
+request that comes too early does no harm."""
 _DEVIATION_WEIGHT = 0.25
 """Weight of the latest sample in the deviation (RFC 6298, 2.3)."""
 _DEVIATIONS = 4.0
 """Number of deviations beyond the mean after which an answer is late (RFC 6298, 2.3)."""
 _SPREAD_MIN = 0.5
-"""Smallest distance from the mean after which an answer is late, in multiples of the mean. Answers that always took as
-long may still take a little longer."""
+"""Smallest distance from the mean after which an answer is late, in multiples of the mean. Even if all answers took
+equally long so far, the next may take a little longer."""
 _LATE_MIN_S = 0.004
 """Shortest time in seconds after which an answer is late: hosts and their timers are no more exact than that."""
 _GROWTH_MAX = 64.0

@@ -1,18 +1,19 @@
-"""Admission of unknown senders: how many may appear in a second, and which of them, while too many do."""
+"""Admission of unknown senders: bounds how many are received anew in a second, and chooses among them if there are
+more."""
 
 from fjm2.base.token_bucket import TokenBucket
 from fjm2.norm.core.train import Address
 
 _BURST = 512
-"""Senders admitted at once at their first datagram, and as many that were heard before: together as many as a node
-knows by default."""
+"""Senders admitted at once at their first datagram. As many are admitted at once that were heard before. Together they
+are as many as a node knows by default."""
 _NEW_PER_S = 16.0
 """Senders admitted in a second at their first datagram, beyond the burst. Each costs about as much time as a hundred
 other datagrams, so a flood of names that are used once costs little more than noise."""
 _BACK_PER_S = 256.0
 """Senders admitted in a second that were heard before, beyond the burst."""
 _SLOTS = 1 << 14
-"""Unknown senders remembered: those of a fraction of a second, in the worst flood."""
+"""Number of unknown senders remembered. In the worst flood, as many appear in a fraction of a second."""
 _AGAIN_MIN_S, _AGAIN_MAX_S = 0.005, 10.0
 """Times between two datagrams of an unknown sender that make it plausible."""
 

@@ -216,10 +216,10 @@ class IncomingObject(ABC):
         return needs
 
     def new_needs(self, most: int, now: float, since: float) -> RepairSet:
-        """Return missing segments that were not requested after the time `since`, and remember that they are now.
+        """Return missing segments that were not requested after the time `since`, and remember them as requested.
 
-        Parity is not considered. The ranges searched are remembered rather than the gaps in them, of which there are
-        far more.
+        Parity is not considered. To save memory, the ranges that were searched are remembered, not the missing segments
+        in them.
         """
         needs = RepairSet()
         requested = self._requested

@@ -22,8 +22,8 @@ _HEADER_BYTES = STREAM_HEADER.size
 _RING_ROWS_MAX = 1 << 17
 """Maximum number of segments kept in a ring, however short they are, because looking through them takes time."""
 _NEAR_SEGMENTS_MIN, _NEAR_SEGMENTS_MAX = 64, 1024
-"""Bounds of the segments that a sender may be ahead of what was heard, without proof: a train, and what a full socket
-buffer loses at once."""
+"""Bounds of the number of segments that a sender may skip without proof that it has sent them: a train, and as many as
+get lost at once when a socket buffer is full."""
 _NEAR_SHARE = 4
 """Share of the ring (1/4) that a sender may be ahead without proof."""
 _SPARE_SEGMENTS_MAX = 255

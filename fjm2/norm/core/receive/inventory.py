@@ -20,7 +20,7 @@ _OPEN_FILES_MAX = 256
 """Maximum number of objects in temporary files, of all senders together: file descriptors are scarce."""
 
 _NEAR_OBJECTS = 16
-"""Objects that a sender may be ahead of what was heard, without proof: so many may get lost together."""
+"""Number of objects that a sender may skip without proof that it has sent them: as many may get lost together."""
 _LEAP_OBJECTS_MAX = 1 << 14
 """Longest leap that leaves objects where they are: object ids have 16 bits, and must not be taken for others."""
 _RESUMED_MAX = 16
@@ -310,7 +310,7 @@ class Inventory:
     ) -> tuple[list[int], list[tuple[int, int]], tuple[int, IncomingStream] | None]:
         """Return the known objects, ranges of unknown ones, and the stream, that the sender does not hold completely.
 
-        Objects of which nothing is missing stay: nobody asked for them.
+        Objects that are complete here are not returned: they were not requested.
         """
         window = self.window
         oldest = window.count_of(squelch.position.object_id)

@@ -72,7 +72,7 @@ class NackScheduler:
         """Unknown objects that were requested a moment ago."""
         self._repair_time = RepairTime()
         self.requested_at = 0.0
-        """Time of the last request, ours or that of another receiver which made ours unnecessary."""
+        """Time of the last request by this receiver, or by another one for the same data."""
 
     def check(self, now: float) -> None:
         """Begin a NACK cycle if anything is missing and no cycle is in progress."""

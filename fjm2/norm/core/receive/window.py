@@ -104,7 +104,8 @@ class ObjectWindow:
         return [count for count in late if count not in kept]
 
     def trim(self) -> list[tuple[int, int]]:
-        """Give up objects before the window of which nothing has arrived, and return the ranges of their counts."""
+        """Give up the objects that lie before the window and of which nothing has arrived. Return the ranges of their
+        counts."""
         behind = self.end - self._size
         if behind <= self.start:
             return []
