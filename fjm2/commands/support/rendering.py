@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fjm2.base.errors import FJM2Error
+from fjm2.base.quantities import one_line
 from fjm2.jms import (
     Byte,
     BytesMessage,
@@ -165,7 +166,8 @@ def _headers(message: Message) -> bytes:
         "CorrelationID": _correlation(message),
         "ReplyTo": message.reply_to,
     }
-    told = [f"JMS{name}: {value}\n" for name, value in lines.items() if value is not None]
+    # A line break in a text would look like the end of a line, and what follows like another header.
+    told = [f"JMS{name}: {one_line(str(value))}\n" for name, value in lines.items() if value is not None]
     for name, value in _properties(message).items():
         told.append(f"{name}: {_TYPE_NAMES[type(value)]} {_dumped(_plain(value)).decode()}\n")
     return "".join(told).encode(errors="backslashreplace")

@@ -231,6 +231,16 @@ def test_headers_and_properties(start: Start) -> None:
     assert lines[-3:] == ["", "hello", ""]
 
 
+def test_a_text_with_line_breaks_adds_no_header(start: Start) -> None:
+    verbose = start("sub", TOPIC, "-v", "--count", 1)
+    forged = "order\nJMSPriority: 9\nadmin: boolean true"
+    assert start("pub", TOPIC, "hello", "--type", forged, "--correlation-id", forged).end()[0] == 0
+    lines = verbose.end()[1].decode().splitlines()
+    assert r"JMSType: order\nJMSPriority: 9\nadmin: boolean true" in lines
+    assert "JMSPriority: 9" not in lines
+    assert "admin: boolean true" not in lines
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
