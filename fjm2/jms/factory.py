@@ -23,7 +23,8 @@ _CONSUMER = {one.name for one in fields(ConsumerSettings)}
 
 
 class ConnectionFactory:
-    """Creates connections to the bus at `uri`. The default is FJM2_URI of the environment, or else the default bus.
+    """Creates connections to the bus at `uri`. The default is FJM2_URI of the environment, or the default bus if that
+    is unset or empty.
 
     Options are settings of the URI, which they override, and those of the client: `client_id`, `overflow`,
     `messages_max`, `bytes_max`, `block_s`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s`, `codec` and
@@ -42,13 +43,13 @@ class ConnectionFactory:
         consumer = {name: options.pop(name) for name in _CONSUMER & options.keys()}
         for name in [name for name in options if name not in URI_SETTINGS]:
             raise unknown_setting(f"{name}={options[name]!r}", name, URI_SETTINGS | CLIENT_SETTINGS)
-        text = os.environ.get(ENVIRONMENT, DEFAULT_URI) if uri is None else uri
+        text = (os.environ.get(ENVIRONMENT) or DEFAULT_URI) if uri is None else uri
         if not isinstance(text, str):
             raise ConfigError(f"uri={uri!r}: expected a text, as in 'fjm2://?interface=eth0'")
         try:
             self._config = BusConfig.from_uri(with_options(text, options), BUS_DEFAULTS)
         except ConfigError as error:
-            if uri is None and ENVIRONMENT in os.environ and not options:
+            if uri is None and os.environ.get(ENVIRONMENT) and not options:
                 raise ConfigError(f"{error} (in {ENVIRONMENT} of the environment)") from None
             raise
         check_is_group(self._config)

@@ -95,6 +95,8 @@ def test_every_row_of_the_first_release_has_a_test() -> None:
 def test_a_factory_takes_a_uri_options_and_the_environment(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FJM2_URI", raising=False)
     assert parts_of(module.ConnectionFactory().uri) == ("fjm2://239.192.57.40:5740", BUS)
+    monkeypatch.setenv("FJM2_URI", "")  # as unset, like in the commands
+    assert parts_of(module.ConnectionFactory().uri) == ("fjm2://239.192.57.40:5740", BUS)
     monkeypatch.setenv("FJM2_URI", "fjm2://239.1.2.3:6000")
     assert parts_of(module.ConnectionFactory().uri) == ("fjm2://239.1.2.3:6000", BUS)
     factory = module.ConnectionFactory("fjm2://239.9.9.9?ttl=4&rate=10mbit", ttl=0, loopback=False, messages_max=5)
