@@ -17,7 +17,7 @@ app = App(os.environ.get("FJM2_URI", "fjm2://239.192.57.40:5740?interface=127.0.
 latest: dict[str, dict[str, Any]] = {}
 
 
-@app.listener("quotes", overflow="drop_oldest")
+@app.listener("quotes", selector="JMSType IS NULL", overflow="drop_oldest")  # the type marks the end of the quotes
 def on_quote(quote: dict[str, Any], message: Message) -> None:
     symbol = message.get_string_property("symbol")
     if symbol is not None:
