@@ -16,7 +16,7 @@ from rich.live import Live
 from fjm2.jms import Topic
 
 from .support.common import Duration, run
-from .support.live_view import Onlooker, duration_option, open_onlooker, topic_option, uri_option
+from .support.live_view import Onlooker, duration_option, has_members, open_onlooker, topic_option, uri_option
 from .support.screen import draw
 from .support.streams import write
 
@@ -50,6 +50,8 @@ def top(uri: str, known: tuple[Topic, ...], interval_s: float, once: bool, durat
     confirm that it has everything, repairs included. AWAITED is how long a sender has been waiting for a confirmation,
     with `full` before it if the receiver's application takes no messages at the moment.
 
+    With --once, the exit code is 1 if no member was heard.
+
     \b
     Example: fjm2 top
              fjm2 top --topic prices.eu --interval 5
@@ -64,21 +66,22 @@ def top(uri: str, known: tuple[Topic, ...], interval_s: float, once: bool, durat
 async def _top(uri: str, known: tuple[Topic, ...], interval_s: float, once_s: float | None, as_json: bool) -> int:
     async with open_onlooker(uri, known) as onlooker:
         if once_s is not None:
-            await _show_once(onlooker, once_s, as_json)
-        elif as_json:
+            return await _show_once(onlooker, once_s, as_json)
+        if as_json:
             await _write_lines(onlooker, interval_s)
         else:
             await _show(onlooker, interval_s)
     return 0
 
 
-async def _show_once(onlooker: Onlooker, duration_s: float, as_json: bool) -> None:
+async def _show_once(onlooker: Onlooker, duration_s: float, as_json: bool) -> int:
     report = await onlooker.listen(duration_s, as_json)
     if as_json:
         click.echo(json.dumps(report.as_dict()))
-        return
-    console = Console(width=None if sys.stdout.isatty() else _ONCE_COLUMNS, highlight=False)
-    console.print(draw(report, onlooker.place, console.width, is_down=onlooker.listening.is_down))
+    else:
+        console = Console(width=None if sys.stdout.isatty() else _ONCE_COLUMNS, highlight=False)
+        console.print(draw(report, onlooker.place, console.width, is_down=onlooker.listening.is_down))
+    return 0 if has_members(report) else 1
 
 
 async def _write_lines(onlooker: Onlooker, interval_s: float) -> None:

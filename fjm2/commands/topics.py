@@ -11,7 +11,7 @@ from fjm2.jms import Topic
 
 from .support.bus_link import say
 from .support.common import run
-from .support.live_view import duration_option, open_onlooker, topic_option, uri_option
+from .support.live_view import duration_option, has_members, open_onlooker, topic_option, uri_option
 from .support.screen import draw_topics
 
 _COLUMNS = 160  # width of output to a file or a pipe, which have no width of their own
@@ -41,15 +41,14 @@ def topics(uri: str, known: tuple[Topic, ...], duration_s: float, as_json: bool)
 async def _topics(uri: str, known: tuple[Topic, ...], duration_s: float, as_json: bool) -> int:
     async with open_onlooker(uri, known) as onlooker:
         report = await onlooker.listen(duration_s, as_json)
-    is_heard = bool(report.connections or report.senders)
     if as_json:
         told = report.as_dict()
         click.echo(json.dumps({name: told[name] for name in ("seconds", "topics", "overruns")}))
     elif report.topics:
         console = Console(width=None if sys.stdout.isatty() else _COLUMNS, highlight=False)
         console.print(draw_topics(report, console.width))
-    if not is_heard:
+    if not has_members(report):
         say(f"no member was heard within {duration_s:g} s: run fjm2 doctor to find out why")
     elif not report.topics and not as_json:
         say(f"{counted(len(report.connections), 'connection')}, no topics")
-    return 0 if is_heard else 1
+    return 0 if has_members(report) else 1

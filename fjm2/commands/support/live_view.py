@@ -60,6 +60,11 @@ def duration_option(text: str) -> Callable[[_F], _F]:
     )
 
 
+def has_members(report: BusReport) -> bool:
+    """Return True if anybody was heard on the bus."""
+    return bool(report.connections or report.senders)
+
+
 @dataclass(frozen=True, slots=True)
 class Onlooker:
     """A program that listens to a bus and sends nothing."""

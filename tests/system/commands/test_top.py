@@ -133,7 +133,7 @@ def test_an_empty_bus_is_reported(start: Start) -> None:
     assert "no member was heard" in err
     assert "fjm2 doctor" in err
     code, out, _ = start("top", "--once", "--duration", 0.3).end()
-    assert code == 0
+    assert code == 1
     assert b"No member is heard yet" in out
 
 
