@@ -36,6 +36,8 @@ class BusLink:
         self.bus = bus
         self.losses = 0
         self.is_unconfirmed = False
+        self.has_waited = False
+        """True if the time that `confirmed` may take is used up."""
         self.confirms_all = False
         """True if `confirmed` will be called, so that every subscriber that was given up is printed as not having
         confirmed."""
@@ -60,7 +62,7 @@ class BusLink:
         self.is_unconfirmed = True
         nodes = error.unacknowledged_nodes
         is_summary = error.until is not None  # the beginning was printed, and `_note_end` prints the end
-        if is_summary or (nodes and nodes <= self._told):
+        if is_summary or self.has_waited or (nodes and nodes <= self._told):
             return
         self._told |= nodes
         say(f"not confirmed: {error}")
@@ -79,6 +81,7 @@ class BusLink:
                 missing = await self.bus.confirmed()
         except TimeoutError:
             self.handle_error(UnconfirmedError(f"subscribers did not confirm everything within {timeout_s:g} s"))
+            self.has_waited = True
             return
         if missing:
             self.is_unconfirmed = True
@@ -91,7 +94,8 @@ class BusLink:
 async def open_bus_link(uri: str, client_id: str | None, **settings: Any) -> AsyncIterator[BusLink]:
     """Open a session on a bus.
 
-    Closing it waits for sent messages to arrive, as long as there is progress. After Ctrl-C it waits for two seconds.
+    Closing it waits for sent messages to arrive, as long as there is progress. After Ctrl-C it waits for two seconds,
+    and not at all if `confirmed` waited in vain.
     """
     # The link prints everything that this logger warns of.
     logging.getLogger("fjm2.jms").setLevel(logging.ERROR)
@@ -105,6 +109,9 @@ async def open_bus_link(uri: str, client_id: str | None, **settings: Any) -> Asy
             link.session = connection.create_session()
             connection.start()
             yield link
+            if link.has_waited:
+                limit_s = 0.0
+                await connection.close(limit_s)
     except asyncio.CancelledError:
         limit_s = _CLOSE_S
         raise

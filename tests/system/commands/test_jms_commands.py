@@ -141,6 +141,19 @@ def test_a_dead_subscriber_is_told_once(start: Start, uri: str, number: signal.S
     assert err.endswith("; 1 subscriber\n")
 
 
+def test_pub_ends_when_its_time_is_over(start: Start, uri: str) -> None:
+    """At 200 kbit/s the messages would take half a minute."""
+    sub = start("sub", TOPIC)
+    began = time.monotonic()
+    pub = start("pub", TOPIC, "--count", 700, "--size", 1024, "--timeout", 1, uri=f"{uri}&rate=200kbit")
+    code, _, err = pub.end()
+    assert time.monotonic() - began < 15
+    assert code == 1
+    assert err.splitlines()[0] == "not confirmed: subscribers did not confirm everything within 1 s"
+    assert err.count("\n") == 2, err
+    sub.popen.kill()
+
+
 def test_a_file_is_sent_and_kept_under_its_name(start: Start, tmp_path: Path) -> None:
     source, kept = tmp_path / "a.bin", tmp_path / "kept"
     source.write_bytes(bytes(range(256)) * 4000)
