@@ -51,7 +51,7 @@ def judge_buffer(which: str, wanted: int, got: int, limit: int | None, sysctl: s
     check = f"{which}_buffer"
     advice = (
         f"sysctl -w {sysctl}={wanted}",
-        f"to keep it: echo {sysctl}={wanted} > /etc/sysctl.d/60-fjm2.conf",
+        f"to keep it: echo {sysctl}={wanted} >> /etc/sysctl.d/60-fjm2.conf",
     )
     figures = {"wanted_bytes": wanted, "got_bytes": got, "limit_bytes": limit}
     if got < wanted:
