@@ -114,8 +114,8 @@ class AdminConfig:
         """Path of the SQLite file."""
         if self.data:
             return Path(self.data)
-        # Not Path.exists: it raises where we have no permission to look, as in another user's folder.
-        return SERVICE_DATA if os.path.exists(SERVICE_DATA) else Path(SERVICE_DATA.name)
+        # The folder, because the file appears only a while after the service has started.
+        return SERVICE_DATA if SERVICE_DATA.parent.is_dir() else Path(SERVICE_DATA.name)
 
 
 def _own_faults(config: AdminConfig) -> Iterator[str]:

@@ -46,6 +46,8 @@ CREATE INDEX history_by_age ON history (step_s, at);
 """
 _BUSY_S = 5.0
 """Longest wait for another process that writes. Every write takes milliseconds."""
+_DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+"""Codes of errors that no second try ends."""
 
 
 _CHECK_BUSY_S = 0.2
@@ -149,7 +151,9 @@ class Store:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
+            reason = str(error.strerror if isinstance(error, OSError) else error)
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+                reason += "; put a copy in its place, or move it away to begin with an empty list and new tokens"
             raise StoreError(f"{self.path}: {reason}") from error
 
     @contextmanager

@@ -24,6 +24,7 @@ from load import run_load
 from running import ROOT, Admin, Gateway, run, until
 
 from fjm2admin.cli import main
+from fjm2admin.config import AdminConfig
 from fjm2admin.errors import Refusal, StoreError
 from fjm2admin.registry.look_alikes import looks_of
 from fjm2admin.registry.measures import STEP_S, LinkSample, Meter, Point
@@ -119,6 +120,20 @@ def test_a_file_with_a_newer_schema_is_left_alone(data: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match="made by a newer fjm2admin"):
         Store(data)
+
+
+def test_a_damaged_file_is_reported_with_a_remedy(data: Path) -> None:
+    data.write_bytes(b"no database " * 1000)
+    with pytest.raises(StoreError, match="file is not a database; put a copy in its place, or move it away"):
+        Store(data)
+
+
+def test_the_service_s_folder_names_the_file_before_it_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "service" / "fjm2admin.sqlite"
+    monkeypatch.setattr("fjm2admin.config.SERVICE_DATA", file)
+    assert AdminConfig().data_path == Path(file.name)
+    file.parent.mkdir()
+    assert AdminConfig().data_path == file
 
 
 def test_a_clock_that_was_set_back_does_not_stop_condensing(data: Path) -> None:
