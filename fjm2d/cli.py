@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import json
 import os
+import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from fjm2.base.interrupts import end_at_interrupts, leaving_at_interrupts
 from fjm2.base.quantities import counted
 from fjm2.base.tables import Column, Row, print_table
 from fjm2.errors import ConfigError
+from fjm2.norm.net.interfaces import find_interface
 from fjm2.norm.net.udp_socket import check_platform
 
 from . import config as configuration
@@ -115,6 +117,8 @@ def check(path: Path | None, as_json: bool) -> None:
     warning = readable_by_others(config.admin.token_file) if config.admin.token_file else ""
     if warning:
         click.echo(f"Warning: {warning}", err=True)
+    for problem in _missing_interfaces(config):
+        click.echo(f"Warning: on this host, the gateway would not start: {problem}", err=True)
     if as_json:
         click.echo(json.dumps(_summary(config, keys), indent=2))
         return
@@ -123,6 +127,17 @@ def check(path: Path | None, as_json: bool) -> None:
     click.echo(f"listens  UDP {', '.join(map(show, config.wan.listen))}")
     click.echo(f"carries  {', '.join(f'{show(group.address)} ({group.carry})' for group in config.groups)}")
     click.echo(f"peers    {len(config.peers)} named, {config.admin.url or 'no node list'}")
+
+
+def _missing_interfaces(config: GatewayConfig) -> Iterator[str]:
+    """Yield a text if this host lacks the interface of the LAN. The settings may be for another host."""
+    for group in config.groups:
+        host = group.address[0]
+        try:
+            find_interface(config.lan.interface, socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+        except ConfigError as error:
+            yield str(error)
+            return
 
 
 def _summary(config: GatewayConfig, keys: KeyPair) -> dict[str, object]:
