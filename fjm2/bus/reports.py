@@ -342,10 +342,13 @@ class NotConfirmed(BusReport):
     """Names of these subscribers."""
 
     def __str__(self) -> str:
-        names = f" ({listed(self.names)})" if self.names else ""
-        missing = f"{counted(len(self.nodes), 'subscriber')} that did not confirm{names}"
-        unsent = counted(self.unsent_bytes, "byte")
-        return Remedy.UNCONFIRMED.after(f"closed with {missing}, and {unsent} not sent")
+        left = []
+        if self.nodes:
+            names = f" ({listed(self.names)})" if self.names else ""
+            left.append(f"{counted(len(self.nodes), 'subscriber')} that did not confirm{names}")
+        if self.unsent_bytes:
+            left.append(f"{counted(self.unsent_bytes, 'byte')} not sent")
+        return Remedy.UNCONFIRMED.after(f"closed with {', and '.join(left)}")
 
     def error(self) -> JMSError:
         return UnconfirmedError(str(self), self.nodes, subscribers=tuple(map(str, self.names)))
