@@ -9,7 +9,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from fjm2.base.event_loop import run
-from fjm2.jms import ConnectionFactory, IllegalStateError, JMSContext, JMSError, Message, MessageListener
+from fjm2.jms import (
+    ConnectionFactory,
+    IllegalStateError,
+    JMSContext,
+    JMSError,
+    Message,
+    MessageFormatError,
+    MessageListener,
+)
 from fjm2.jms.context import session_of
 
 from .handler import Handler
@@ -59,7 +67,10 @@ class App(AnyApp[JMSContext]):
                 if isawaitable(result):
                     result = await result
                 if result is not None and reply_to is not None:
-                    await context.reply(message, result)
+                    try:
+                        await context.reply(message, result)
+                    except MessageFormatError as error:
+                        report(handler.unsendable(result, error))
             except (Exception, asyncio.CancelledError) as error:
                 handler.note_failure(message, error)
                 raise

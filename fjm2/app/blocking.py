@@ -7,7 +7,7 @@ from inspect import iscoroutinefunction
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from fjm2.jms import JMSError, Message, MessageListener
+from fjm2.jms import JMSError, Message, MessageFormatError, MessageListener
 from fjm2.jms.blocking import ConnectionFactory, JMSContext
 from fjm2.jms.blocking.context import reporter_of
 
@@ -61,7 +61,10 @@ class App(AnyApp[JMSContext]):
             try:
                 result = handler.function(*arguments)
                 if result is not None and reply_to is not None:
-                    context.reply(message, result)
+                    try:
+                        context.reply(message, result)
+                    except MessageFormatError as error:
+                        report(handler.unsendable(result, error))
             except BaseException as error:
                 handler.note_failure(message, error)
                 raise

@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from fjm2.base.logs import Log
-from fjm2.jms import Message
+from fjm2.jms import Message, MessageFormatError
 from fjm2.jms.consumer import content_of
 
 log = Log("fjm2.app")
@@ -74,6 +74,11 @@ class Handler:
     def arguments(self, message: Message) -> list[Any]:
         """Return what the function gets. Raise MessageFormatError if the message, or its body, is of another kind."""
         return [content(message) for content in self._contents]
+
+    def unsendable(self, result: object, error: MessageFormatError) -> MessageFormatError:
+        """Return the error to report if the function returned something that no message can carry. Another delivery
+        would not help."""
+        return MessageFormatError(f"{self.name} returned a {type(result).__name__}, and nobody gets a reply: {error}")
 
     def note_failure(self, message: Message, error: BaseException) -> None:
         """Log an exception that the function raised."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from fjm2.jms import Destination, ExceptionListener, IllegalStateError, MessageListener, Overflow, Selector
 from fjm2.jms.consumer import topic_or_pattern
 from fjm2.jms.producer import check_destination
+from fjm2.jms.settings import check_bounds
 
 from .handler import Handler
 
@@ -74,6 +75,7 @@ class AnyApp(Generic[_C]):
         parsed = topic_or_pattern(destination) if isinstance(destination, str) else check_destination(destination)
         Selector(selector or "")
         bounds = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max, "block_s": block_s}
+        check_bounds(**bounds)
         options = {**bounds, "no_local": no_local}
 
         def declare(function: _F) -> _F:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from enum import IntEnum
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.quantities import check_count, seconds_setting
-from fjm2.bus.inbox import ConsumerSettings
+from fjm2.bus.inbox import ConsumerSettings, settings_with
 from fjm2.messages.object_codec import SAFE_CODEC, ObjectCodec
 
 if TYPE_CHECKING:
@@ -67,3 +67,8 @@ def _check_telemetry(value: object) -> None:
         import_module("fjm2.telemetry")
     except ImportError as error:
         raise ConfigError(str(error)) from error
+
+
+def check_bounds(**bounds: Any) -> None:
+    """Raise ConfigError if an argument of `create_consumer` that bounds what a consumer holds is wrong."""
+    settings_with(ConsumerSettings(), **bounds)

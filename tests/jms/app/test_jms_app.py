@@ -19,6 +19,7 @@ from fjm2 import app as aio_app
 from fjm2 import jms
 from fjm2.app import blocking as blocking_app
 from fjm2.base.logs import Log
+from fjm2.errors import ConfigError
 from fjm2.jms import (
     ConnectionFactory,
     IllegalStateError,
@@ -195,6 +196,8 @@ def test_wrong_declarations_are_refused_at_once(module: Any) -> None:
         app.listener("")
     with pytest.raises(InvalidDestinationError):
         app.listener(5)
+    with pytest.raises(ConfigError, match="overflow='drop': expected one of"):
+        app.listener(TOPIC, overflow="drop")
     app.listener(Queue("jobs"))
     with pytest.raises(IllegalStateError, match=r"^the application is not running: call run"):
         _ = app.context
@@ -350,6 +353,25 @@ async def test_a_message_of_another_kind_is_reported_once(api: Api) -> None:
     (problem,) = problems
     assert isinstance(problem, MessageFormatError)
     assert re.search(r"<TextMessage ID:\S+ to topic://fjm2.app.*>: expected a MapMessage", str(problem))
+
+
+async def test_a_result_that_cannot_be_sent_is_reported_once(api: Api) -> None:
+    app, problems, got = made(api), list[Exception](), list[str]()
+    app.exception_listener = problems.append
+
+    @app.listener(TOPIC)
+    def divides(body: str) -> Decimal:
+        got.append(body)
+        return Decimal(1) / 3
+
+    async with Running(app):
+        client = await api.context()
+        for body in ("first", "second"):
+            with pytest.raises(NoReplyError):
+                await client.request(Topic(TOPIC), body, QUIET_S)
+    assert got == ["first", "second"]
+    assert [type(problem) for problem in problems] == [MessageFormatError] * 2
+    assert re.search(r"divides returned a Decimal, and nobody gets a reply: ", str(problems[0]))
 
 
 async def test_an_application_stops_after_the_present_message_and_can_start_again(api: Api) -> None:
