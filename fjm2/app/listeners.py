@@ -48,7 +48,7 @@ class AnyApp(Generic[_C]):
     def context(self) -> _C:
         """Context of the running application, for `send` and `request`. Listeners have sessions of their own."""
         if self._context is None:
-            raise IllegalStateError("the application is not running: call run(), or enter it by `with`")
+            raise IllegalStateError("the application is not running: call run(), or use it inside its block")
         return self._context
 
     def _check_stopped(self, call: str) -> None:

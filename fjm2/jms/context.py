@@ -30,7 +30,7 @@ from .settings import SessionMode
 _NAMED_AFTER_S = 0.1
 """Time after which a request without a reply notes whom it asked: quick requests do not pay for it, and hardly anybody
 leaves before."""
-CLOSED_TEXT = "the context is closed: use it inside its `async with` block, or create another one"
+CLOSED_TEXT = "the context is closed: use it before its block ends, or create another one"
 
 
 class SharedConnection:

@@ -18,8 +18,9 @@ from fjm2.bus.statistics import ProducerStatistics
 from fjm2.bus.waiting.room import Room
 from fjm2.messages.delivery import DEFAULT_PRIORITY, DeliveryMode
 from fjm2.messages.destination import Destination, not_a_destination
-from fjm2.messages.errors import IllegalStateError, JMSError
+from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, JMSError
 from fjm2.messages.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
+from fjm2.messages.message import Message
 from fjm2.messages.properties import PropertyColumn
 from fjm2.messages.types import PropertyValue
 
@@ -61,6 +62,11 @@ def check_delivery_delay(value: int) -> None:
 
 def check_destination(destination: object) -> Destination:
     if not isinstance(destination, Destination):
+        if isinstance(destination, Message):
+            raise InvalidDestinationError(
+                f"{destination!r} is no destination: a MessageProducer takes send(message, destination), "
+                "a context and its producers take send(destination, message)"
+            )
         raise not_a_destination(destination)
     return destination
 

@@ -236,6 +236,8 @@ def _tell_odd_topic(name: str) -> None:
         if not _is_told(name):
             plain = called(Topic, name[scheme.end() :] or "prices")
             text = f"{called(Topic, name)} is another topic than {plain}: use that, without {scheme[0]}"
+            if scheme[0].startswith("queue"):
+                text = f"{called(Topic, name)} is a topic: of queues, there are only temporary ones; or use {plain}"
             log.tell(logging.WARNING, "scheme_in_topic", text, about=name)
         return
     meant = _translated(_LEVEL.findall(name))

@@ -78,7 +78,7 @@ def too_large(frame_bytes: int) -> JMSError:
     """Return the error of a message that no receiver would accept."""
     return JMSError(
         f"a message of {frame_bytes} bytes cannot be sent: expected at most {FRAME_BYTES_MAX}, headers included; "
-        "send a larger body as a file: create_file_message(path)"
+        "send a larger body as a file: create_file_message(path), or fjm2 pub --file"
     )
 
 

@@ -62,6 +62,8 @@ async def test_n1_a_producer_with_a_destination_sends_nowhere_else(api: Api) -> 
         with pytest.raises(InvalidDestinationError):
             await free.send(TextMessage("a"), nowhere)
     context = await api.context()
+    with pytest.raises(InvalidDestinationError, match="MessageProducer takes send"):
+        await free.send(OTHER, TextMessage("x"))
     with pytest.raises(InvalidDestinationError):
         await (await context.create_producer()).send(None, "a")
 

@@ -142,7 +142,7 @@ def test_wildcards_of_mqtt_and_amqp_are_told_with_their_translation(
     )
 
 
-@pytest.mark.parametrize("scheme", ["topic", "queue", "temp-topic"])
+@pytest.mark.parametrize("scheme", ["topic", "temp-topic"])
 @pytest.mark.usefixtures("untold")
 def test_a_topic_with_a_scheme_is_told(caplog: pytest.LogCaptureFixture, scheme: str) -> None:
     Topic(f"{scheme}://prices.eu")
@@ -150,6 +150,16 @@ def test_a_topic_with_a_scheme_is_told(caplog: pytest.LogCaptureFixture, scheme:
     assert record.getMessage() == (
         f'scheme_in_topic: Topic("{scheme}://prices.eu") is another topic than Topic("prices.eu"): use that, '
         f"without {scheme}://"
+    )
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_topic_that_was_meant_as_a_queue_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    Topic("queue://orders")
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        'scheme_in_topic: Topic("queue://orders") is a topic: of queues, there are only temporary ones; or use '
+        'Topic("orders")'
     )
 
 
