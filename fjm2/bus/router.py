@@ -244,7 +244,7 @@ class Router:
         stream = sender.streams.get(object_id)
         if stream is not None:
             self.table.reset(stream)
-            stream.start += lost_bytes
+            stream.note_gap(lost_bytes)
         self.table.mark(sender, Loss.BYTES)
         self.transactions.note_gap(sender_id)
         if self.files is not None:

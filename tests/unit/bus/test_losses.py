@@ -133,6 +133,20 @@ def test_a_gap_that_grows_after_it_was_told_is_told_again() -> None:
     assert told == [(100, 600), (600, 900), (1_000, 1_200)]
 
 
+def test_the_messages_of_each_part_of_a_gap_are_estimated() -> None:
+    watched = Watched()
+    frame = message("a")
+    size = sum(map(len, frame))
+    watched.bench.take([frame, frame])
+    at = 2 * size
+    watched.notices.note(StreamGapOpened(SENDER, STREAM, at, 20 * size, SQUELCHED))
+    watched.notices.note(StreamLost(SENDER, STREAM, at, at + 50 * size, SQUELCHED))
+    watched.bench.take_bytes(b"".join(frame), (0,), start=at + 50 * size)
+    watched.notices.note(StreamLost(SENDER, STREAM, at + 51 * size, at + 61 * size, SQUELCHED))
+    lost = [report.details.messages for report in watched.reports if isinstance(report, BytesLost)]
+    assert lost == [20, 30, 10]
+
+
 def test_the_time_span_begins_when_the_sender_was_last_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_700_000_000.0
     monkeypatch.setattr("fjm2.bus.router.time", lambda: now)
