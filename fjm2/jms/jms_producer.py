@@ -79,7 +79,7 @@ def message_of(body: object, codec: ObjectCodec) -> Message:
 
 
 _type_of = type  # `type` is an option of a send
-_ENCODERS: Final[dict[type, tuple[int, Callable[[Any], bytes | None] | None]]] = {
+_ENCODERS: Final[dict[type, tuple[int, Callable[[Any], bytes] | None]]] = {
     bytes: (int(Kind.BYTES), None),
     bytearray: (int(Kind.BYTES), bytes),
     str: (int(Kind.TEXT), encode_text),
@@ -87,8 +87,8 @@ _ENCODERS: Final[dict[type, tuple[int, Callable[[Any], bytes | None] | None]]] =
     type(None): (int(Kind.MESSAGE), lambda _: b""),
 }
 """Kinds of the messages that bodies are sent as, and functions that encode the bodies, for the most frequent types. To
-make a message first takes as long as the rest of a send. Bytes need no function. A function returns None if a message
-must be made."""
+make a message first takes as long as the rest of a send. Bytes need no function. A function raises MessageFormatError
+or ValueError if a message must be made."""
 
 
 def _mapping_message(body: Mapping[Any, Any], codec: ObjectCodec) -> Message:
@@ -99,17 +99,17 @@ def _mapping_message(body: Mapping[Any, Any], codec: ObjectCodec) -> Message:
         return ObjectMessage(body if type(body) is dict else dict(body), codec)
 
 
-def _items_of(properties: Mapping[str, PropertyValue]) -> Iterable[tuple[str, PropertyValue]]:
-    try:
-        return properties.items()
-    except AttributeError:
-        raise MessageFormatError(f"properties={properties!r:.60}: expected a dict of names and values") from None
+def _mapping_of(properties: Mapping[str, PropertyValue]) -> Mapping[str, PropertyValue]:
+    """Return the properties of a send. Raise MessageFormatError if they are not a mapping."""
+    if not hasattr(properties, "items"):
+        raise MessageFormatError(f"properties={properties!r:.60}: expected a dict of names and values")
+    return properties
 
 
 def _put_properties(message: Message, properties: Mapping[str, PropertyValue]) -> None:
     """Check properties and set them on a message. This includes received messages, whose own properties are
     read-only."""
-    for name, value in _items_of(properties):
+    for name, value in _mapping_of(properties).items():
         put_property(message, name, checked_property(name, value))
 
 
@@ -309,9 +309,14 @@ class AnyJMSProducer(MessageDefaults):
             and type is None
         ):
             kind, encode = encoder
-            encoded = body if encode is None else encode(body)
-            if encoded is not None:
-                given = b"" if properties is None else encode_given(_items_of(properties))
+            try:
+                encoded = body if encode is None else encode(body)
+            except (MessageFormatError, ValueError):
+                pass  # another kind of message may take it; otherwise making the message tells what is wrong
+            else:
+                given = b""
+                if properties is not None:
+                    given = encode_given(properties if _type_of(properties) is dict else _mapping_of(properties))
                 return self._frame_body(kind, given, encoded, destination, flags, level, lifetime), None
         message = body if _type_of(body) in PLAIN_CLASSES else message_of(body, self._outbox.codec)
         if self._has_defaults:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from fjm2.base.quantities import counted, shortened
 
@@ -34,7 +34,7 @@ from .types import (
     to_stored_object,
     to_stored_string,
 )
-from .values import OBJECT_ENCODERS, decode_value, encode_value, excerpt
+from .values import decode_value, encode_value, entries_encoder, excerpt
 
 _PREVIEW_ITEMS_MAX: Final = 5
 """Items that `repr` shows."""
@@ -184,9 +184,7 @@ class MapMessage(Message, Mapping[str, Value]):
 
     def _set(self, name: str, value: Value) -> None:
         self._check_body_writeable()
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"{name!r} is not the name of an item: expected a string that is not empty")
-        self._body[to_stored_string(name)] = value
+        self._body[_stored_name(name)] = value
         self._encoded_body = None
 
     def _items(self) -> dict[str, Value]:
@@ -210,8 +208,7 @@ class MapMessage(Message, Mapping[str, Value]):
 
     def _encode_body(self) -> bytes:
         if self._encoded_body is None:
-            items = self._items().items()
-            self._encoded_body = b"".join([encode_value(part) for item in items for part in item])
+            self._encoded_body = encode_items(self._items())
         return self._encoded_body
 
 
@@ -223,20 +220,15 @@ _known_names: dict[str, bytes] = {}
 """Encoded names of items. Cleared when full."""
 
 
-def encode_items(items: Mapping[Any, Any]) -> bytes | None:
-    """Return the body of a `MapMessage` with these items. Return None if they need the conversions of its setters, or
-    if it would refuse them."""
-    parts: list[bytes] = []
-    try:
-        for name, value in items.items():
-            encode = OBJECT_ENCODERS.get(type(value))
-            if encode is None or type(name) is not str or not name:
-                return None
-            parts.append(_known_names.get(name) or _encode_name(name))
-            parts.append(encode(value))
-    except MessageFormatError:
-        return None
-    return b"".join(parts)
+def _encode_item(name: str, value: object) -> bytes:
+    encoded = encode_value(to_stored_object(value))
+    return _encode_name(_stored_name(name)) + encoded
+
+
+def _stored_name(name: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{name!r} is not the name of an item: expected a string that is not empty")
+    return cast(str, to_stored_string(name))
 
 
 def _encode_name(name: str) -> bytes:
@@ -246,6 +238,11 @@ def _encode_name(name: str) -> bytes:
             _known_names.clear()
         _known_names[name] = encoded
     return encoded
+
+
+encode_items: Final = entries_encoder(_known_names, _encode_item, has_bytes=True)
+"""Function that returns the body of a `MapMessage` with these items. It raises MessageFormatError or ValueError if the
+message would refuse them."""
 
 
 def _decode_items(data: bytes) -> dict[str, Value]:

@@ -4,7 +4,7 @@ An encoded property is the length of its name (2 bytes), the name in UTF-8, and 
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Union, cast
 
@@ -12,8 +12,8 @@ from fjm2.base.quantities import shortened
 
 from .errors import MessageFormatError
 from .selector.names import is_identifier, keyword
-from .types import INT_MAX, INT_MIN, Char, PropertyValue, Value, decode_text, to_stored_property
-from .values import Tag, decode_value, encode_value, excerpt, value_end
+from .types import Char, PropertyValue, Value, decode_text, to_stored_property
+from .values import Tag, decode_value, encode_value, entries_encoder, excerpt, value_end
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,10 +36,7 @@ _SHOWN_MAX = 4
 _SHOWN_CHARACTERS_MAX = 20
 """Characters of a property's name that it shows."""
 _LENGTH = struct.Struct("!H")
-_INT = struct.Struct("!Bi")
-_STRING = struct.Struct("!BI")
-_DOUBLE = struct.Struct("!Bd")
-_INT_TAG, _STRING_TAG, _DOUBLE_TAG = int(Tag.INT), int(Tag.STRING), int(Tag.DOUBLE)
+_STRING_TAG = int(Tag.STRING)
 
 
 @lru_cache(_NAMES_MAX)
@@ -61,11 +58,6 @@ _reserved_names = {name: _encode_name(name) for name in _CLIENTS_OWN}
 
 known_names: dict[str, bytes] = {}
 """Encoded names that were checked and may be set to any value, by name. Cleared when full."""
-
-
-_known_texts: dict[tuple[str, PropertyValue], bytes] = {}
-"""Encoded properties with short text values, by name and value. Most programs repeat a few."""
-_KNOWN_TEXT_BYTES_MAX = 64  # longer texts rarely repeat, and would cost memory
 
 
 def check_name(name: str, value: PropertyValue) -> None:
@@ -114,53 +106,23 @@ def travels(name: str) -> bool:
     return not name.startswith("JMS") or name in _CLIENTS_OWN
 
 
-def encode_properties(properties: Mapping[str, PropertyValue]) -> bytes:
-    parts = []
-    for item in properties.items():
-        name, value = item
-        if type(value) is str:
-            parts.append(_known_texts.get(item) or _encode_text(name, value))
-        elif type(value) is int:
-            parts.append((known_names.get(name) or _entry(name)) + _INT.pack(_INT_TAG, value))
-        elif type(value) is float:
-            parts.append((known_names.get(name) or _entry(name)) + _DOUBLE.pack(_DOUBLE_TAG, value))
-        else:
-            parts.append(_entry(name) + encode_value(value))
-    return b"".join(parts)
-
-
-def encode_given(items: Iterable[tuple[str, PropertyValue]]) -> bytes:
-    """Return properties encoded, for values as applications pass them. Raise an error if an application may not set one
-    of them."""
-    parts = []
-    for item in items:
-        name, value = item
-        entry = known_names.get(name)
-        if entry is None:
-            parts.append(encode_properties({name: checked_property(name, value)}))
-        elif type(value) is str and item in _known_texts:
-            parts.append(_known_texts[item])
-        elif type(value) is int and INT_MIN <= value <= INT_MAX:
-            parts.append(entry + _INT.pack(_INT_TAG, value))
-        elif type(value) is float:
-            parts.append(entry + _DOUBLE.pack(_DOUBLE_TAG, value))
-        else:
-            parts.append(encode_properties({name: stored_property(name, value)}))
-    return b"".join(parts)
-
-
 def _entry(name: str) -> bytes:
     return known_names.get(name) or _reserved_names.get(name) or _encode_name(name)
 
 
-def _encode_text(name: str, value: str) -> bytes:
-    content = value.encode()
-    encoded = _entry(name) + _STRING.pack(_STRING_TAG, len(content)) + content
-    if len(encoded) <= _KNOWN_TEXT_BYTES_MAX:
-        if len(_known_texts) >= _NAMES_MAX:
-            _known_texts.clear()
-        _known_texts[name, value] = encoded
-    return encoded
+def _encode_stored(name: str, value: PropertyValue) -> bytes:
+    return _entry(name) + encode_value(value)
+
+
+def _encode_given(name: str, value: PropertyValue) -> bytes:
+    return _encode_stored(name, checked_property(name, value))
+
+
+encode_properties: Final = entries_encoder(known_names, _encode_stored)
+"""Function that returns properties encoded, for values as messages store them."""
+encode_given: Final = entries_encoder(known_names, _encode_given)
+"""Function that returns properties encoded, for values as applications pass them. It raises an error if an application
+may not set one of them."""
 
 
 def decode_properties(data: bytes, at: int, end: int) -> dict[str, PropertyValue]:

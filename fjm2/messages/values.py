@@ -5,13 +5,12 @@ MessageFormatError.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
-from functools import partial
 from typing import Any, Final
 
 from .errors import MessageFormatError
-from .types import INT_MAX, INT_MIN, Byte, Char, Float, Long, Short, Value, decode_text, encode_text
+from .types import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, Byte, Char, Float, Long, Short, Value, decode_text, encode_text
 
 
 class Tag(IntEnum):
@@ -35,9 +34,13 @@ _NULL, _FALSE, _TRUE = bytes((Tag.NULL,)), bytes((Tag.FALSE,)), bytes((Tag.TRUE,
 _BYTE, _SHORT, _INT, _LONG = struct.Struct("!Bb"), struct.Struct("!Bh"), struct.Struct("!Bi"), struct.Struct("!Bq")
 _FLOAT, _DOUBLE, _CHAR, _SIZED = struct.Struct("!Bf"), struct.Struct("!Bd"), struct.Struct("!BH"), struct.Struct("!BI")
 # Plain ints: packing a member of an Enum takes twice as long.
-_TRUE_TAG, _BYTE_TAG, _INT_TAG, _LONG_TAG = int(Tag.TRUE), int(Tag.BYTE), int(Tag.INT), int(Tag.LONG)
-_STRING_TAG, _BYTES_TAG = int(Tag.STRING), int(Tag.BYTES)
+_TRUE_TAG, _BYTE_TAG, _SHORT_TAG = int(Tag.TRUE), int(Tag.BYTE), int(Tag.SHORT)
+_INT_TAG, _LONG_TAG, _FLOAT_TAG, _DOUBLE_TAG = int(Tag.INT), int(Tag.LONG), int(Tag.FLOAT), int(Tag.DOUBLE)
+_CHAR_TAG, _STRING_TAG, _BYTES_TAG = int(Tag.CHAR), int(Tag.STRING), int(Tag.BYTES)
 
+_SHORT_BYTES: Final = 128
+_SHORT_HEADS: Final = tuple(_SIZED.pack(_STRING_TAG, size) for size in range(_SHORT_BYTES))
+"""Tags and lengths of texts of fewer than 128 bytes: to pack them takes as long as to encode the text."""
 _SIZE = struct.Struct("!I")
 _EXCERPT_MAX = 20
 """Characters or bytes of a value that `repr` of a message shows."""
@@ -54,13 +57,13 @@ def _encode_string(value: str) -> bytes:
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     type(None): lambda _: _NULL,
     bool: lambda value: _TRUE if value else _FALSE,
-    Byte: lambda value: _BYTE.pack(Tag.BYTE, value),
-    Short: lambda value: _SHORT.pack(Tag.SHORT, value),
+    Byte: lambda value: _BYTE.pack(_BYTE_TAG, value),
+    Short: lambda value: _SHORT.pack(_SHORT_TAG, value),
     int: lambda value: _INT.pack(_INT_TAG, value),
-    Long: lambda value: _LONG.pack(Tag.LONG, value),
-    Float: lambda value: _FLOAT.pack(Tag.FLOAT, value),
-    float: lambda value: _DOUBLE.pack(Tag.DOUBLE, value),
-    Char: lambda value: _CHAR.pack(Tag.CHAR, ord(value)),
+    Long: lambda value: _LONG.pack(_LONG_TAG, value),
+    Float: lambda value: _FLOAT.pack(_FLOAT_TAG, value),
+    float: lambda value: _DOUBLE.pack(_DOUBLE_TAG, value),
+    Char: lambda value: _CHAR.pack(_CHAR_TAG, ord(value)),
     str: _encode_string,
     bytes: lambda value: _SIZED.pack(_BYTES_TAG, len(value)) + value,
 }
@@ -71,19 +74,45 @@ def encode_value(value: Value) -> bytes:
     return _ENCODERS[type(value)](value)
 
 
-def _encode_integer(value: int) -> bytes:
-    if INT_MIN <= value <= INT_MAX:
-        return _INT.pack(_INT_TAG, value)
-    return _LONG.pack(_LONG_TAG, Long(value))
+def entries_encoder(
+    names: Mapping[str, bytes], encode_other: Callable[[str, Any], bytes], *, has_bytes: bool = False
+) -> Callable[[Mapping[str, Any]], bytes]:
+    """Return a function that encodes names with their values, as the application passed them or as they are stored.
 
+    `names` has encoded names. `encode_other` encodes, or refuses, an entry whose name is not among them or whose value
+    is not of the most frequent types. A call of it takes twice as long as what is done here. `has_bytes` allows bytes.
+    """
 
-OBJECT_ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
-    **{kind: _ENCODERS[kind] for kind in (type(None), bool, str, bytes)},
-    int: _encode_integer,
-    float: partial(_DOUBLE.pack, int(Tag.DOUBLE)),  # faster than a function of our own
-}
-"""Encoders of the most frequent types of values that applications pass. They check what `types.to_stored_object`
-checks, and raise MessageFormatError."""
+    def encode(entries: Mapping[str, Any]) -> bytes:
+        parts = []
+        for name, value in entries.items():
+            entry, kind = names.get(name), type(value)
+            if entry is None or type(name) is not str:
+                parts.append(encode_other(name, value))
+            elif kind is float:
+                parts.append(entry + _DOUBLE.pack(_DOUBLE_TAG, value))
+            elif kind is str:
+                try:
+                    content = value.encode()
+                except UnicodeEncodeError:
+                    parts.append(encode_other(name, value))
+                    continue
+                size = len(content)
+                parts += entry, _SHORT_HEADS[size] if size < _SHORT_BYTES else _SIZED.pack(_STRING_TAG, size), content
+            elif kind is int and LONG_MIN <= value <= LONG_MAX:
+                is_int = INT_MIN <= value <= INT_MAX
+                parts.append(entry + (_INT.pack(_INT_TAG, value) if is_int else _LONG.pack(_LONG_TAG, value)))
+            elif kind is bytes and has_bytes:
+                parts += entry, _SIZED.pack(_BYTES_TAG, len(value)), value
+            elif kind is bool:
+                parts.append(entry + (_TRUE if value else _FALSE))
+            elif value is None:
+                parts.append(entry + _NULL)
+            else:
+                parts.append(encode_other(name, value))
+        return b"".join(parts)
+
+    return encode
 
 
 def excerpt(value: Value) -> str:
