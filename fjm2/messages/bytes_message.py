@@ -9,7 +9,7 @@ from fjm2.base.quantities import counted
 
 from .errors import MessageEOFError, MessageFormatError, NullValueError
 from .header import Kind
-from .message import UNREAD
+from .message import UNREAD, Message
 from .sequential import SequentialMessage
 from .types import (
     Byte,
@@ -76,7 +76,7 @@ class BytesMessage(SequentialMessage):
     """Kind of the message: its body is bytes."""
 
     def __init__(self, data: bytes | bytearray | memoryview = b"") -> None:
-        super().__init__()
+        Message.__init__(self)  # `super()` takes a third of the whole call
         if data:
             self._body = data if type(data) is bytes else to_stored_bytes(data)
 

@@ -62,6 +62,9 @@ TRANSACTION_BYTES: Final = 1024
 TRANSACTION_PART_BYTES: Final = 128
 """Estimated memory of a message of a transaction besides its frame, also of a message that no subscriber wants."""
 
+_pack_header: Final = HEADER.pack
+"""Bound once, as a call with a tuple of arguments would bind it each time."""
+
 Parts = tuple[bytes, bytes]
 """A frame to be sent, in two parts: everything up to the body, and the body."""
 Frame = tuple[bytes, int, int, int, Header]
@@ -140,7 +143,7 @@ class FrameWriter:
             expiration,
         )
         stamp(message, header, destination, timestamp + delivery_delay if delivery_delay else None)
-        return HEADER.pack(*header) + name + properties + sections, body
+        return _pack_header(*header) + name + properties + sections, body
 
     def write_body(
         self,

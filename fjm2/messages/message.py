@@ -393,11 +393,13 @@ class Message:
 
     def set_double_property(self, name: str, value: float) -> None:
         """Set a property of type double."""
-        self._set_property(name, to_stored_double(value))
+        self._set_property(name, value if type(value) is float else to_stored_double(value))
 
     def set_string_property(self, name: str, value: str | None) -> None:
         """Set a property of type string."""
-        self._set_property(name, to_stored_string(value))
+        if type(value) is not str or not value.isascii():
+            value = to_stored_string(value)
+        self._set_property(name, value)
 
     def set_object_property(self, name: str, value: PropertyValue) -> None:
         """Set a property with the type of the value. An int becomes an int if it fits 32 bits, a long otherwise."""

@@ -43,9 +43,7 @@ class SequentialMessage(Message):
         self._encode_body()
 
     def _encode_body(self) -> bytes:
-        if self._body is UNREAD:
-            self._body = self._encoded_body
-        elif type(self._body) is bytearray:
-            self._body = bytes(self._body)
+        if type(self._body) is not bytes:
+            self._body = self._encoded_body if self._body is UNREAD else bytes(self._body)
         body: bytes = self._body
         return body

@@ -6,7 +6,7 @@ from fjm2.base.quantities import counted
 
 from .header import FLAGS, NULL_BODY, Kind
 from .message import UNREAD, Message
-from .types import decode_text, encode_text, to_stored_string
+from .types import decode_text, to_stored_string
 
 _PREVIEW_CHARACTERS_MAX: Final = 60
 _PREVIEW_BYTES_MAX: Final = 4 * _PREVIEW_CHARACTERS_MAX
@@ -21,9 +21,9 @@ class TextMessage(Message):
     """Kind of the message: its body is text."""
 
     def __init__(self, text: str | None = None) -> None:
-        super().__init__()
+        Message.__init__(self)  # `super()` takes a third of the whole call
         if text is not None:
-            self._body = to_stored_string(text)
+            self._body = text if type(text) is str and text.isascii() else to_stored_string(text)
 
     @property
     def text(self) -> str | None:
@@ -61,5 +61,5 @@ class TextMessage(Message):
         if self._body is None:
             return None
         if self._encoded_body is None:
-            self._encoded_body = encode_text(self._body)
+            self._encoded_body = self._body.encode()  # it can be: it was checked when it was set
         return self._encoded_body
