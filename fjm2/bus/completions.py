@@ -102,7 +102,6 @@ class Completions(Callbacks):
         """True if the outcomes of sends are being waited for, or will be."""
         self._is_waiting = False
         """True while a send has its turn."""
-        self._added = 0
         self._taken = 0
         """Number of the send that has its turn."""
         self._flushed = 0
@@ -113,7 +112,6 @@ class Completions(Callbacks):
 
     def add(self, send: Send) -> None:
         """Add a send, and tell its future how it ends."""
-        self._added += 1
         self._sends.append(send)
         if not self._is_completing:
             self._is_completing = True
@@ -194,7 +192,7 @@ class Completions(Callbacks):
                         await asyncio.shield(confirmed)
                 return confirmed.result()
             if self._taken > self._flushed:
-                added = self._added
+                added = self._taken + len(self._sends)
                 async with self._limit():
                     await self._wait_flushed()
                 self._flushed = added

@@ -160,6 +160,7 @@ class Publication:
         self._confirmation = confirmation
         publisher.add_confirmation(confirmation)
         self._lane_of_priority = publisher.lanes.of_priority
+        self._room_of_priority = tuple(Room(publisher.wait_for_room, lane) for lane in publisher.lanes.of_priority)
         self._subscribed = publisher.router.by_hash
         self._deliver = publisher.router.publish
         self._deliver_many = publisher.router.publish_many
@@ -193,7 +194,7 @@ class Publication:
             self._publisher.add_topic(lane, destination)
         if self._subscribed and self._deliver(destination, parts):
             return self._publisher.wait_for_subscription(lane)
-        return Room(self._publisher.wait_for_room, lane) if is_filled else None
+        return self._room_of_priority[priority] if is_filled else None
 
     def messages_max(self, destination: Destination) -> int:
         """Return the greatest number of messages that should be published at once."""
@@ -441,25 +442,27 @@ class Outbox:
         return self._is_gated and self._pending is None and self._publication.holds(destination, flags)
 
     def send(
-        self, message: Any, destination: Destination, flags: int, priority: int, time_to_live: int
+        self,
+        message: Any,
+        destination: Destination,
+        flags: int,
+        priority: int,
+        time_to_live: int,
+        outcome: Outcome | None = None,
     ) -> Awaitable[None] | None:
         """Frame a message, then publish it or keep it for the commit. If an awaitable is returned, await it before
-        sending more."""
+        sending more. Tell `outcome` how the send ends; without it, failures to confirm are reported."""
         if self._pending is not None or self.is_closed or destination.kind_flags or type(message) not in PLAIN_CLASSES:
-            return self.put(self.frame(message, destination, flags, priority, time_to_live))
+            post = self.frame(message, destination, flags, priority, time_to_live)
+            return self.put(post) if outcome is None else self.put_async(post, message, None, outcome)
         now = time_ns() // 1_000_000
         expiration = now + time_to_live if time_to_live else 0
         parts = self._write(message, destination, flags, priority, now, expiration)
-        return self._publish(destination, priority, parts, flags)
-
-    def send_async(
-        self, message: Any, destination: Destination, flags: int, priority: int, time_to_live: int, outcome: Outcome
-    ) -> Awaitable[None] | None:
-        """Do what `send` does, and tell `outcome` how it ends."""
-        if self._pending is not None or self._is_gated or flags & PERSISTENT or type(message) not in PLAIN_CLASSES:
-            post = self.frame(message, destination, flags, priority, time_to_live)
-            return self.put_async(post, message, None, outcome)
-        waiting = self.send(message, destination, flags, priority, time_to_live)
+        if outcome is None:
+            return self._publish(destination, priority, parts, flags)
+        if flags & PERSISTENT or self._is_gated:
+            return self.put_async((destination, priority, parts, flags), message, None, outcome)
+        waiting = self._publish(destination, priority, parts, flags)
         self.completions.add(outcome)
         return waiting
 

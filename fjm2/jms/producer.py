@@ -331,8 +331,8 @@ class MessageProducer(AnyProducer):
         `on_complete` is told or, without it, the exception listener.
         """
         if on_complete is None:
-            options = self._options(dest, delivery_mode, priority, time_to_live)
-            waiting = self._outbox.send(message, *options)
+            destination, flags, level, lifetime = self._options(dest, delivery_mode, priority, time_to_live)
+            waiting = self._outbox.send(message, destination, flags, level, lifetime)
         else:
             check_listener("on_complete", on_complete)
             post = self._frame(message, dest, delivery_mode, priority, time_to_live)
@@ -374,9 +374,9 @@ class MessageProducer(AnyProducer):
         """Send the message as it is now, and return an awaitable of the outcome. The awaitable raises JMSError on
         failure."""
         outbox = self._outbox
-        options = self._options(dest, delivery_mode, priority, time_to_live)
+        destination, flags, level, lifetime = self._options(dest, delivery_mode, priority, time_to_live)
         outcome = outbox.completions.new_outcome()
-        waiting = outbox.send_async(message, *options, outcome)
+        waiting = outbox.send(message, destination, flags, level, lifetime, outcome)
         self._sent += 1
         if waiting is None or isinstance(waiting, Room):
             return outcome  # which comes after there was room
