@@ -14,6 +14,7 @@ from fjm2.bus.bus import BUS_DEFAULTS
 from fjm2.jms import (
     Connection,
     ConnectionFactory,
+    DeliveryMode,
     JMSError,
     ResourceAllocationError,
     SessionMode,
@@ -203,6 +204,22 @@ async def test_a_gate_holds_a_confirmation_back(port: int) -> None:
     await sending._core.check_open().confirmation.outcome()  # the subscriber has confirmed the message
     await asyncio.sleep(QUIET_S)
     assert not outcome.done()
+    store.store()
+    await asyncio.wait_for(outcome, WAIT_S)
+    await close(sending, receiving)
+
+
+async def test_a_gate_also_holds_the_outcome_of_a_message_without_confirmation_back(port: int) -> None:
+    store = Store()
+    sending, receiving = await gated(port, store)
+    heard = await subscribe(sending, receiving)
+    session = sending.create_session()
+    send = session.create_producer(TOPIC).send_async
+    outcome = asyncio.ensure_future(send(TextMessage("a"), delivery_mode=DeliveryMode.NON_PERSISTENT))
+    await eventually(lambda: heard == ["a"])
+    await asyncio.sleep(QUIET_S)
+    assert not outcome.done()
+    assert session.statistics().outcomes_awaited == 1
     store.store()
     await asyncio.wait_for(outcome, WAIT_S)
     await close(sending, receiving)
