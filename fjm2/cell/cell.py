@@ -33,9 +33,8 @@ from .wire.fields import Member
 from .wire.ranges import DECISION_LANE, Range
 from .wire.records import Record
 from .wire.stored import STORED_VERSION, Stored, decode_stored
+from .writers import Writers
 
-WRITERS_MAX: Final = 2000
-"""Most writers that are told unasked. Others ask."""
 REPLAY_RANGES_MAX: Final = 1000
 """Most ranges that one fetch gets. The next one names the rest."""
 _COUNT_MAX: Final = 0xFFFF_FFFF
@@ -90,8 +89,7 @@ class Cell:
         self._newest: Heartbeat | None = None
         self._is_learner = False
         self._is_stranded = False
-        self._writers: dict[int, int] = {}
-        """Nodes of the writers heard, by producer id."""
+        self._writers = Writers()
         self._told = State.EMPTY
 
     # State
@@ -169,18 +167,36 @@ class Cell:
         self._settle(now)
 
     def receive_frames(
-        self, ledger: Ledger, first: int, frames: Sequence[bytes], source: int, now: float, *, is_fetched: bool = False
+        self,
+        ledger: Ledger,
+        first: int,
+        frames: Sequence[bytes],
+        source: int,
+        now: float,
+        *,
+        is_fetched: bool = False,
+        is_urgent: bool = False,
     ) -> None:
-        """Take consecutive frames of a writer's ledger. `is_fetched` tells those that another keeper sent."""
+        """Take consecutive frames of a writer's ledger.
+
+        `is_fetched` tells those that another keeper sent, and `is_urgent` requests, by which room is made.
+        """
         if ledger.lane == DECISION_LANE or not frames:
             self.dropped[Drop.MALFORMED] += 1
             return
-        self.replica.store_frames(ledger, first, frames, now, is_fetched=is_fetched)
+        self.replica.store_frames(ledger, first, frames, now, is_fetched=is_fetched, is_urgent=is_urgent)
         if not is_fetched and ledger in self.replica.ledgers:
-            self._writers.pop(ledger.producer_id, None)
-            self._writers[ledger.producer_id] = source
-            if len(self._writers) > WRITERS_MAX:
-                del self._writers[next(iter(self._writers))]
+            self._writers.note(ledger.producer_id, source)
+        self._settle(now)
+
+    def receive_counted(self, ledger: Ledger, first: int, count: int, source: int, now: float) -> None:
+        """Take consecutive frames of a writer's ledger that nobody asked to keep: they are numbered all the same."""
+        if ledger.lane == DECISION_LANE or count < 1:
+            self.dropped[Drop.MALFORMED] += 1
+            return
+        self.replica.store_counted(ledger, first, count, now, is_fetched=False)
+        if ledger in self.replica.ledgers:
+            self._writers.note(ledger.producer_id, source)
         self._settle(now)
 
     def receive_stored_request(self, producer_id: int, source: int) -> None:
@@ -190,10 +206,8 @@ class Cell:
     def handle_synced(self, lsn: int, now: float) -> None:
         """Note that all batches through an LSN are on disk, and send what waited for that."""
         synced = self.replica.handle_synced(lsn)
-        for producer_id in sorted(synced.producers):
-            node = self._writers.get(producer_id)
-            if node is not None:
-                self._answer_writer(producer_id, node)
+        for producer_id, node in self._writers.nodes(synced.producers):
+            self._answer_writer(producer_id, node)
         if synced.has_promise:
             self._election.handle_synced()
         if synced.has_entries or synced.has_promise:
@@ -357,6 +371,7 @@ class Cell:
 
     def _settle(self, now: float) -> None:
         """Become the manager if elected, stop being it without a lease, and tell the driver of a new state."""
+        self.replica.write_entries()
         if self._manager is None and self._election.is_elected:
             self._manager = Manager(self._context, self.replica, self._election.epoch, now)
             self._manager_node = 0

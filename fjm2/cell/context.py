@@ -1,11 +1,12 @@
 """Everything that the parts of one member share: who it is, what it sends, and what it tells its driver."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Protocol
 
 from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
 
 from .outgoing import Event, Outgoing
 from .wire.fields import Member
@@ -14,12 +15,33 @@ from .wire.fields import Member
 class Storage(Protocol):
     """The journal, as a member writes it. Nothing that is stored is answered before its LSN is synced."""
 
-    def store_frames(self, ledger: Ledger, first: int, frames: Sequence[bytes]) -> int | None:
-        """Append frames, and return the LSN of their batch. None if the store has no room."""
+    def store_frames(
+        self, ledger: Ledger, first: int, frames: Sequence[bytes], *, is_urgent: bool = False
+    ) -> int | None:
+        """Append frames, and return the LSN of their batch. None if the store has no room.
+
+        Urgent ones, requests and decisions, may use the room that is kept for them.
+        """
+        ...
+
+    def store_counted(self, ledger: Ledger, first: int, count: int) -> int | None:
+        """Append that sequences were seen and need no keeping. Return the LSN, or None if the store has no room."""
         ...
 
     def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
         """Append a promise, and return the LSN of its batch. None if the store has no room."""
+        ...
+
+    def poll_refused(self) -> Sequence[int]:
+        """Return the LSNs of batches that the disk had no room for after all, each of them once."""
+        ...
+
+    def live(self, ledger: Ledger, first: int, end: int) -> RangeSet:
+        """Return the sequences first, ..., end - 1 whose frames are on disk and not released."""
+        ...
+
+    def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
+        """Give up frames. Their sequences stay known."""
         ...
 
 

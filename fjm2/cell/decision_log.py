@@ -48,6 +48,8 @@ class DecisionLog:
         self._expected = _Expected(0, 0, 0)
         self.membership = Membership()
         """The configurations that count, committed or not: those of the newest CONFIGURE records."""
+        self.written = 0
+        """Index through which the log was given to the store."""
         self.on_disk = 0
         """Index through which the log is on disk."""
         self.committed = 0
@@ -128,7 +130,7 @@ class DecisionLog:
     def _truncate(self, last: int) -> None:
         """Drop all entries behind `last`. Other entries will take their places."""
         del self._entries[last:]
-        self.on_disk = min(self.on_disk, last)
+        self.written, self.on_disk = min(self.written, last), min(self.on_disk, last)
         while self._configurations and self._configurations[-1][0] > last:
             self._configurations.pop()
         self._count_configurations()
@@ -137,10 +139,19 @@ class DecisionLog:
         newest = [record for _, record in self._configurations[-2:]]
         self.membership = Membership(tuple(newest if newest and not newest[-1].is_complete else newest[-1:]))
 
+    def next_unwritten(self) -> Entry | None:
+        """Return the first entry that the store has not been given, or None."""
+        return self._entries[self.written] if self.written < len(self._entries) else None
+
     def note_on_disk(self, epoch: int, index: int) -> None:
-        """Note that an entry is on disk, and with it all before it. It may have been replaced meanwhile."""
+        """Note that an entry is on disk. It may have been replaced meanwhile, or follow one that the disk refused."""
+        if index == self.on_disk + 1 and self.epoch_at(index) == epoch:
+            self.on_disk = index
+
+    def note_refused(self, epoch: int, index: int) -> None:
+        """Note that the disk had no room for an entry after all: it is to be written again, with all behind it."""
         if self.epoch_at(index) == epoch:
-            self.on_disk = max(self.on_disk, index)
+            self.written = min(self.written, index - 1)
 
     def configuration_at(self, index: int) -> ConfigureRecord | None:
         """Return the newest configuration in the entries through an index."""

@@ -124,7 +124,7 @@ class Replica:
             if body is None:
                 break
             self.log.add(Entry(stored.epoch, body, stored.data))
-        self.log.on_disk = self.log.last_index
+        self.log.on_disk = self.log.written = self.log.last_index
         for ledger in self.log.fenced(0):
             self.ledgers.fence(ledger, now)
         self._advance_confirmable()
@@ -143,17 +143,32 @@ class Replica:
         return True
 
     def store_frames(
-        self, ledger: Ledger, first: int, frames: Sequence[bytes], now: float, *, is_fetched: bool
+        self,
+        ledger: Ledger,
+        first: int,
+        frames: Sequence[bytes],
+        now: float,
+        *,
+        is_fetched: bool,
+        is_urgent: bool = False,
     ) -> None:
         """Store the frames of a ledger that are new."""
         for span in self.ledgers.accept(ledger, first, len(frames), now, is_fetched=is_fetched):
             part = frames[span.first - first : span.end - first]
-            lsn = self._context.storage.store_frames(ledger, span.first, part)
-            self.is_full = lsn is None
-            if lsn is None:
-                self.ledgers.drop_unsynced((span,))
-            else:
-                self._pending.append(_Pending(lsn, span))
+            self._note(span, self._context.storage.store_frames(ledger, span.first, part, is_urgent=is_urgent))
+
+    def store_counted(self, ledger: Ledger, first: int, count: int, now: float, *, is_fetched: bool) -> None:
+        """Store that sequences of a ledger need no keeping, as far as they are new."""
+        for span in self.ledgers.accept(ledger, first, count, now, is_fetched=is_fetched):
+            self._note(span, self._context.storage.store_counted(ledger, span.first, span.end - span.first))
+
+    def _note(self, span: Span, lsn: int | None) -> None:
+        """Have sequences count when their batch is on disk. Without room they may come again."""
+        self.is_full = lsn is None
+        if lsn is None:
+            self.ledgers.drop_unsynced((span,))
+        else:
+            self._pending.append(_Pending(lsn, span))
 
     def offer_entry(self, epoch: int, index: int, data: bytes, now: float) -> Appended:
         """Take an entry of the decision log, if it follows what is there."""
@@ -164,7 +179,7 @@ class Replica:
         result = self.log.offer(epoch, index, Entry(epoch, body, data), self.promise.epoch)
         self.confirmable = min(self.confirmable, self.log.last_index)
         if result is Appended.ADDED:
-            self._store_entry(epoch, index, data)
+            self.write_entries()
             for ledger in self.log.fenced(min(fenced_before, index - 1)):
                 self.ledgers.fence(ledger, now)
         return result
@@ -174,15 +189,23 @@ class Replica:
         body = EntryBody(self.log.last_epoch, self.log.committed, records)
         data = body.encode()
         index = self.log.add(Entry(epoch, body, data))
-        self._store_entry(epoch, index, data)
+        self.write_entries()
         for ledger in self.log.fenced(index - 1):
             self.ledgers.fence(ledger, now)
         return index
 
-    def _store_entry(self, epoch: int, index: int, data: bytes) -> None:
-        lsn = self._context.storage.store_frames(self.decision_ledger(epoch), index, (data,))
-        if lsn is not None:  # without room the entry is in memory only, and is never confirmed
-            self._pending.append(_Pending(lsn, _EntryMark(epoch, index)))
+    def write_entries(self) -> None:
+        """Have entries of the log written that are not. Call it again while the store has no room.
+
+        No entry is written before the one that it follows: a log with a hole is worth nothing after a restart.
+        """
+        while (entry := self.log.next_unwritten()) is not None:
+            ledger, index = self.decision_ledger(entry.epoch), self.log.written + 1
+            lsn = self._context.storage.store_frames(ledger, index, (entry.data,), is_urgent=True)
+            if lsn is None:
+                return
+            self.log.written = index
+            self._pending.append(_Pending(lsn, _EntryMark(entry.epoch, index)))
 
     def decision_ledger(self, epoch: int) -> Ledger:
         """Return the ledger of the decision log of an epoch."""
@@ -193,6 +216,8 @@ class Replica:
     def handle_synced(self, lsn: int) -> Synced:
         """Note that everything through a batch is on disk. Return what that changed."""
         synced = Synced()
+        for refused in self._context.storage.poll_refused():
+            self._handle_refused(refused)
         self.durable_lsn = max(self.durable_lsn, lsn)
         while self._pending and self._pending[0].lsn <= lsn:
             match self._pending.popleft().mark:
@@ -209,6 +234,18 @@ class Replica:
         self._advance_confirmable()
         synced.has_entries = synced.has_entries or self.confirmable > before
         return synced
+
+    def _handle_refused(self, lsn: int) -> None:
+        """Take out what was in a batch that the disk had no room for: it may come again."""
+        refused = [pending.mark for pending in self._pending if pending.lsn == lsn]
+        self._pending = deque(pending for pending in self._pending if pending.lsn != lsn)
+        for mark in refused:
+            match mark:
+                case _EntryMark(epoch=epoch, index=index):
+                    self.log.note_refused(epoch, index)
+                case Span() as span:
+                    self.is_full = True
+                    self.ledgers.drop_unsynced((span,))
 
     def _advance_confirmable(self) -> None:
         """A decision is confirmed only together with all that it refers to."""
@@ -343,16 +380,22 @@ def _span(each: Range) -> Span:
 def last_chain(entries: Sequence[StoredEntry]) -> list[StoredEntry]:
     """Return the log that stored entries make: the newest one, and what each entry says was before it.
 
-    Entries that were replaced are still in the store. The newest epoch decides: its manager had all that is before.
+    Entries that were replaced are still in the store. The newest epoch decides: its manager had all that is before. An
+    entry without one before it was never confirmed, because the disk had no room for that one.
     """
-    known = {(entry.epoch, entry.index): entry for entry in entries}
+    before: dict[tuple[int, int], tuple[int, int]] = {}
+    known: dict[tuple[int, int], StoredEntry] = {}
+    for entry in sorted(entries, key=lambda each: each.index):
+        body = decode_entry(entry.data)
+        if body is None:
+            continue
+        at = (entry.epoch, entry.index)
+        previous = (body.previous_epoch, entry.index - 1)
+        if entry.index == 1 or previous in known:
+            known[at], before[at] = entry, previous
     chain: list[StoredEntry] = []
-    at = max(known, default=None)
-    while at is not None:
-        entry = known.get(at)
-        body = None if entry is None else decode_entry(entry.data)
-        if entry is None or body is None:
-            return []  # damage: without its beginning a log is worth nothing
-        chain.append(entry)
-        at = (body.previous_epoch, entry.index - 1) if entry.index > 1 else None
+    last = max(known, default=None)
+    while last in known:
+        chain.append(known[last])
+        last = before[last]
     return chain[::-1]

@@ -109,6 +109,11 @@ class Journal:
         index = self.contents.ledgers.get(ledger)
         return index.count if index is not None else 0
 
+    def live(self, ledger: Ledger, first: int, end: int) -> RangeSet:
+        """Return the sequences first, ..., end - 1 whose frames are on disk and not released."""
+        index = self.contents.ledgers.get(ledger)
+        return index.live(first, end) if index is not None else RangeSet()
+
     def promised(self, ledger: Ledger) -> tuple[int, bytes] | None:
         """Return the highest epoch promised, and the id of the keeper voted for."""
         return self.contents.promises.get(ledger)

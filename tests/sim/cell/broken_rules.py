@@ -16,8 +16,8 @@ def confirm_before_sync(patch: Patch) -> None:
     """STORED says "on disk" when frames are written, not when they are synced."""
     store_frames = Replica.store_frames
 
-    def store(self: Replica, ledger: Any, first: int, frames: Any, now: float, *, is_fetched: bool) -> None:
-        store_frames(self, ledger, first, frames, now, is_fetched=is_fetched)
+    def store(self: Replica, ledger: Any, first: int, frames: Any, now: float, **options: Any) -> None:
+        store_frames(self, ledger, first, frames, now, **options)
         for low, high in self.ledgers._ledgers[ledger].seen if ledger in self.ledgers else ():
             self.ledgers._ledgers[ledger].on_disk.add(low, high)
 

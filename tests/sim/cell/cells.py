@@ -60,13 +60,19 @@ class Disk:
         self.synced = 0
         self.incarnation = 1
 
-    def store_frames(self, ledger: Ledger, first: int, frames: Sequence[bytes]) -> int | None:
+    def store_frames(
+        self, ledger: Ledger, first: int, frames: Sequence[bytes], *, is_urgent: bool = False
+    ) -> int | None:
+        del is_urgent  # this disk is never full
         self.writes.append(("frames", (ledger, first, tuple(frames))))
         return len(self.writes)
 
     def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
         self.writes.append(("promise", (cell_id, epoch, voted_for)))
         return len(self.writes)
+
+    def poll_refused(self) -> list[int]:
+        return []
 
     def cut(self, random: Random) -> None:
         """Lose what was not synced, but perhaps for its beginning."""

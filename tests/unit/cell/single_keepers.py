@@ -1,10 +1,11 @@
 """A keeper alone, whose store syncs when the test says so."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
 from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
 from fjm2.cell.cell import Cell
 from fjm2.cell.context import Context
 from fjm2.cell.outgoing import Event, Outgoing, SendCommand, SendStored
@@ -26,6 +27,9 @@ class Store:
 
     def __init__(self) -> None:
         self.is_full = False
+        self.has_reserve = True
+        """True if a full store has room for what is urgent."""
+        self.refused: list[int] = []
         self.writes: list[object] = []
 
     @property
@@ -33,14 +37,30 @@ class Store:
         """Number of the last write."""
         return len(self.writes)
 
-    def store_frames(self, ledger: Ledger, first: int, frames: Sequence[bytes]) -> int | None:
-        return self._write((ledger, first, frames))
+    def store_frames(
+        self, ledger: Ledger, first: int, frames: Sequence[bytes], *, is_urgent: bool = False
+    ) -> int | None:
+        return self._write((ledger, first, frames), is_urgent=is_urgent)
+
+    def store_counted(self, ledger: Ledger, first: int, count: int) -> int | None:
+        return self._write((ledger, first, count))
 
     def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
-        return self._write((cell_id, epoch, voted_for))
+        return self._write((cell_id, epoch, voted_for), is_urgent=True)
 
-    def _write(self, content: object) -> int | None:
-        if self.is_full:
+    def poll_refused(self) -> list[int]:
+        refused, self.refused = self.refused, []
+        return refused
+
+    def live(self, _ledger: Ledger, first: int, end: int) -> RangeSet:
+        """Return all sequences: this store counts and releases nothing."""
+        return RangeSet([(first, end)])
+
+    def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
+        self._write((ledger, tuple(ranges)))
+
+    def _write(self, content: object, *, is_urgent: bool = False) -> int | None:
+        if self.is_full and not (is_urgent and self.has_reserve):
             return None
         self.writes.append(content)
         return self.lsn

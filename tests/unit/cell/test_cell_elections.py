@@ -78,7 +78,7 @@ def test_a_vote_that_was_given_before_a_restart_counts_after_it() -> None:
 
 def test_a_vote_is_not_given_if_it_cannot_be_stored() -> None:
     keeper, store = cell()
-    store.is_full = True
+    store.is_full, store.has_reserve = True, False
     keeper.receive(vote_request(2), 2, LATER)
     keeper.handle_synced(5, LATER)
     assert granted(keeper) == []

@@ -1,10 +1,11 @@
 """Tests of what a member answers for: nothing before it is on disk, and no decision without what it refers to."""
 
-from single_keepers import CELL_ID, LEDGER, MEMBERS, body, only_stored, replica
+from single_keepers import CELL_ID, FOUNDED, LEDGER, MEMBERS, body, only_stored, replica
 
 from fjm2.base.ledger import Ledger
 from fjm2.cell.decision_log import Appended
 from fjm2.cell.outgoing import SendCommand, SendStored
+from fjm2.cell.replica import StoredEntry, last_chain
 from fjm2.cell.wire.commands import Fetch
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import DECISION_LANE, Range
@@ -152,3 +153,63 @@ def test_damaged_entries_are_refused() -> None:
     held, _, _ = replica()
     assert held.offer_entry(1, 2, b"damage", 0.0) is Appended.REFUSED
     assert held.log.last_index == 1
+
+
+def test_counted_sequences_count_once_they_are_on_disk_and_fill_no_hole_twice() -> None:
+    held, store, _ = replica()
+    held.store_frames(LEDGER, 1, [b"a"], 0.0, is_fetched=False)
+    held.store_counted(LEDGER, 1, 3, 0.0, is_fetched=False)
+    assert store.writes == [(LEDGER, 1, [b"a"]), (LEDGER, 2, 2)]
+    held.handle_synced(1)
+    assert held.ledgers.progress(LEDGER) == Progress(LEDGER, 1, 3)
+    held.handle_synced(2)
+    assert held.ledgers.progress(LEDGER) == Progress(LEDGER, 3, 3)
+
+
+def test_an_entry_without_room_is_written_later_and_before_the_next_one() -> None:
+    held, store, _ = replica()
+    store.is_full, store.has_reserve = True, False
+    held.offer_entry(1, 2, body(0, OpenRecord()), 0.0)
+    held.handle_synced(1)
+    assert held.log.on_disk == 1
+    store.is_full = False
+    held.offer_entry(1, 3, body(1), 0.0)
+    assert [index for _, index, _ in store.writes] == [2, 3]  # type: ignore[misc]
+    held.handle_synced(1)
+    assert held.log.on_disk == 2
+    held.handle_synced(2)
+    assert held.log.on_disk == 3
+
+
+def test_decisions_and_requests_are_stored_by_a_full_store() -> None:
+    held, store, _ = replica()
+    store.is_full = True
+    held.offer_entry(1, 2, body(0, OpenRecord()), 0.0)
+    held.store_frames(LEDGER, 1, [b"request"], 0.0, is_fetched=False, is_urgent=True)
+    held.store_frames(LEDGER, 2, [b"frame"], 0.0, is_fetched=False)
+    held.handle_synced(2)
+    assert (held.log.on_disk, held.ledgers.progress(LEDGER).on_disk) == (2, 1)
+
+
+def test_a_refused_batch_counts_for_nothing_and_its_content_may_come_again() -> None:
+    held, store, _ = replica()
+    held.store_frames(LEDGER, 1, [b"a"], 0.0, is_fetched=False)
+    held.offer_entry(1, 2, body(0, OpenRecord()), 0.0)
+    held.offer_entry(1, 3, body(1), 0.0)
+    store.refused = [1, 2]
+    held.handle_synced(3)
+    assert held.is_full
+    assert held.ledgers.progress(LEDGER) == Progress(LEDGER, 0, 0)
+    assert held.log.on_disk == 1  # entry 3 is on disk, and the one before it is not
+    held.store_frames(LEDGER, 1, [b"a"], 0.0, is_fetched=False)
+    held.write_entries()
+    held.handle_synced(6)
+    assert held.ledgers.progress(LEDGER) == Progress(LEDGER, 1, 1)
+    assert held.log.on_disk == 3
+
+
+def test_an_entry_whose_predecessor_was_never_written_is_not_remembered() -> None:
+    entries = [FOUNDED, StoredEntry(1, 2, body(0, OpenRecord())), StoredEntry(1, 4, body(1))]
+    assert last_chain(entries) == entries[:2]
+    assert last_chain([*entries, StoredEntry(1, 3, body(1))])[-1].index == 4
+    assert last_chain(entries[1:]) == []

@@ -1,0 +1,122 @@
+"""The journal as a member's storage: `JournalStorage` writes, and `remember` reads what is there at the start."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from fjm2.base.errors import JournalError
+from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
+from fjm2.cell.ledger_table import Span
+from fjm2.cell.replica import NOBODY, Remembered, StoredEntry
+from fjm2.cell.wire.fields import Member
+from fjm2.cell.wire.ranges import DECISION_LANE
+from fjm2.store.disk import Disk
+from fjm2.store.journal import Journal
+from fjm2.store.queue import APPEND_BYTES_MAX
+from fjm2.store.runs import Run
+
+_READ_BYTES: Final = 1 << 20
+"""Bytes of decisions that are read at a time."""
+_ALL: Final = RangeSet([(1, 1 << 64)])
+
+
+class Append(Protocol):
+    """A function that has runs written: `Journal.append`, or `Committer.append`, which also starts the commit."""
+
+    def __call__(self, runs: Sequence[Run], *, urgent: bool = False) -> int | None:
+        """Return the LSN of the batch that the runs are in, or None if there is no room."""
+
+
+class JournalStorage:
+    """The journal of a keeper, as its cell writes it. Implements `fjm2.cell.context.Storage`."""
+
+    def __init__(self, journal: Journal, append: Append) -> None:
+        self._journal = journal
+        self._append = append
+
+    def store_frames(
+        self, ledger: Ledger, first: int, frames: Sequence[bytes], *, is_urgent: bool = False
+    ) -> int | None:
+        """Append frames. Urgent ones may use the room that is kept for requests and decisions."""
+        run = Run.of(ledger, first, frames)
+        return self._write(run, is_urgent=is_urgent) if run.size <= APPEND_BYTES_MAX else None
+
+    def store_counted(self, ledger: Ledger, first: int, count: int) -> int | None:
+        """Append that sequences need no keeping."""
+        return self._write(Run.counted(ledger, first, count), is_urgent=False)
+
+    def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
+        """Append a promise."""
+        return self._write(Run.promise(promises_of(cell_id), epoch, voted_for), is_urgent=True)
+
+    def _write(self, run: Run, *, is_urgent: bool) -> int | None:
+        # A journal that has failed takes nothing. The keeper is about to end.
+        return None if self._journal.error is not None else self._append([run], urgent=is_urgent)
+
+    def poll_refused(self) -> list[int]:
+        """Return the LSNs of batches that the disk had no room for after all, each of them once."""
+        refused = list(self._journal.refused)
+        self._journal.refused.clear()
+        return refused
+
+    def live(self, ledger: Ledger, first: int, end: int) -> RangeSet:
+        """Return the sequences first, ..., end - 1 whose frames can be read."""
+        return self._journal.live(ledger, first, end)
+
+    def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
+        """Give up frames. Their sequences stay known, so that they are not stored again."""
+        self._journal.release(ledger, ranges)
+
+
+def promises_of(cell_id: int) -> Ledger:
+    """Return the ledger that the promises of a cell's members are filed under."""
+    return Ledger(cell_id, 0, DECISION_LANE)
+
+
+def member_of(journal: Journal) -> Member:
+    """Return the keeper that a store belongs to, in the present incarnation of the store."""
+    return Member(journal.identity.keeper_id, journal.identity.incarnation)
+
+
+def remember(journal: Journal, disk: Disk) -> Remembered:
+    """Return what a store holds of a cell, when its keeper starts.
+
+    Sequences that were counted or released stay known: they are spans like those of frames. Raise JournalError if the
+    disk does not give an entry of the decision log. What the keeper confirmed is lost then: open the journal with
+    `renew`, so that it returns in another incarnation.
+    """
+    cell_id = _cell_of(journal)
+    epoch, voted_for = journal.promised(promises_of(cell_id)) or (0, NOBODY)
+    entries: list[StoredEntry] = []
+    spans: list[Span] = []
+    for ledger in journal.ledgers():
+        if ledger.lane != DECISION_LANE:
+            spans += [Span(ledger, first, end) for first, end in journal.known(ledger)]
+        elif ledger.producer_id == cell_id:
+            entries += _entries(journal, disk, ledger)
+    return Remembered(cell_id, epoch, voted_for, entries, spans, journal.lsn)
+
+
+def _cell_of(journal: Journal) -> int:
+    """Return the cell of a store. The identity is written after the first decision or promise, so it may lack it."""
+    if journal.identity.cell_id:
+        return journal.identity.cell_id
+    names = [*journal.ledgers(), *journal.contents.promises]
+    return next((ledger.producer_id for ledger in names if ledger.lane == DECISION_LANE), 0)
+
+
+def _entries(journal: Journal, disk: Disk, ledger: Ledger) -> list[StoredEntry]:
+    """Return the entries of one epoch."""
+    entries: list[StoredEntry] = []
+    at: int | None = 1
+    while at is not None:
+        read = journal.read(ledger, _ALL, _READ_BYTES, at)
+        for index, data in zip(read.sequences.tolist(), read.fetch(disk), strict=True):
+            if data is None:
+                raise JournalError(
+                    f"entry {index} of the decision log {ledger} cannot be read: expected what was confirmed; "
+                    "open the store with renew"
+                )
+            entries.append(StoredEntry(ledger.producer_epoch, index, data))
+        at = read.resume_at
+    return entries
