@@ -12,7 +12,7 @@ from .format.identity import Identity, write_identity
 from .runs import RUN_HEAD
 from .segments import Segment, Space
 from .verification import Damage
-from .writes import CheckpointWrite, Removal, SegmentWrite, Write
+from .writes import NO_ROOM, CheckpointWrite, Removal, SegmentWrite, Write
 
 
 @dataclass(slots=True, eq=False)
@@ -20,10 +20,17 @@ class IdentityWrite:
     """Writes the file `identity` anew."""
 
     identity: Identity
+    has_no_room: bool = False
+    """True if the disk is full. The file is as it was."""
 
     def perform(self, disk: Disk) -> None:
         """Write and sync the file."""
-        write_identity(disk, self.identity)
+        try:
+            write_identity(disk, self.identity)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self.has_no_room = True
 
 
 @dataclass(slots=True)
@@ -52,6 +59,8 @@ class Housekeeping:
         self._checkpoints = _Checkpoints([], 0, set())
         self._segment: SegmentWrite | None = None
         self._removals: list[Write] = []
+        self._identity: Identity | None = None
+        """Identity that the disk had no room for."""
         self._copied_lsn = 0
         self._next_look = 0
         """Released bytes at which a look for a segment to compact is worth a microsecond for each segment."""
@@ -87,7 +96,11 @@ class Housekeeping:
 
     def retry(self) -> None:
         """Ask the disk again for room that it did not have."""
-        self._space.is_disk_full = self._checkpoints.has_failed = False
+        self._space.ask_again()
+        self._checkpoints.has_failed = False
+        if self._identity is not None:
+            self.add(IdentityWrite(self._identity))
+            self._identity = None
 
     def wants_checkpoint(self, lsn: int) -> bool:
         """Return True if much was written since the last checkpoint, or if one would make room."""
@@ -136,8 +149,10 @@ class Housekeeping:
         elif isinstance(write, Removal):
             self._space.removed(write.segments)
             self._checkpoints.has_failed = False
-            # A new segment may not take the room that was made for a checkpoint.
-            self._space.is_disk_full = write.is_for_checkpoint
+            if write.is_for_checkpoint:
+                self._space.leave_alone()
+        elif isinstance(write, IdentityWrite) and write.has_no_room:
+            self._identity = write.identity
         elif isinstance(write, CheckpointWrite) and write.has_no_room:
             self._make_room()
         elif isinstance(write, CheckpointWrite) and write.is_done:

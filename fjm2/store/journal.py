@@ -246,6 +246,7 @@ class Journal:
         self.housekeeping.retry()
 
     def set_cell(self, cell_id: int) -> None:
-        """Have the id of the keeper's cell written into the file `identity`."""
-        self.identity = self.identity.of_cell(cell_id)
-        self.housekeeping.add(IdentityWrite(self.identity))
+        """Have the id of the keeper's cell written into the file `identity`, unless it is there."""
+        if cell_id != self.identity.cell_id:
+            self.identity = self.identity.of_cell(cell_id)
+            self.housekeeping.add(IdentityWrite(self.identity))

@@ -62,7 +62,9 @@ class Space:
         self.active: Segment | None = None
         """Segment that the next batch goes to, if it fits."""
         self.is_disk_full = False
-        """True after the disk refused a new segment, until something is deleted or room is asked for again."""
+        """True after the disk refused a new segment, until it gives one. Whatever is promised a place in one that never
+        comes would be written into the reserve."""
+        self._is_asking = False
         self.bytes = 0
         """Bytes that all segments take."""
         self._planned_rest = 0
@@ -114,7 +116,10 @@ class Space:
     def prepare(self) -> Segment | None:
         """Return a segment to create if one is wanted: for the reserve, for what is planned, and one ahead."""
         wanted = RESERVED_SEGMENTS + 1 + self._planned_segments
-        if self.preparing is not None or len(self.free) >= wanted or not self.creatable:
+        is_asking, self._is_asking = self._is_asking, False
+        is_allowed = self.bytes + self._planned_big_bytes + self._config.segment_bytes <= self._config.store_bytes_max
+        may_create = self.creatable or (is_asking and is_allowed)
+        if self.preparing is not None or len(self.free) >= wanted or not may_create:
             return None
         self.preparing = self._create(self._config.segment_bytes)
         return self.preparing
@@ -122,12 +127,21 @@ class Space:
     def prepared(self, is_disk_full: bool) -> None:
         """Take up the segment that was prepared, unless the disk had no room for it."""
         assert self.preparing is not None
+        self.is_disk_full = is_disk_full
         if is_disk_full:
-            self.is_disk_full = True
             self.bytes -= self.preparing.size
         else:
             self.free.append(self.preparing)
         self.preparing = None
+
+    def ask_again(self) -> None:
+        """Ask a full disk for a segment once more."""
+        self._is_asking = True
+
+    def leave_alone(self) -> None:
+        """Create no segment: it would take the room that was made for a checkpoint."""
+        self.is_disk_full = True
+        self._is_asking = False
 
     def _create(self, size: int) -> Segment:
         taken = self.used.keys() | {segment.number for segment in self.free} | self.removing
@@ -181,4 +195,4 @@ class Space:
         for segment in segments:
             self.removing.discard(segment.number)
             self.bytes -= segment.size
-        self.is_disk_full = False
+        self.ask_again()

@@ -254,7 +254,26 @@ def test_a_disk_on_which_others_made_room_is_used_again() -> None:
     disk.capacity *= 4
     assert fill(journal, disk) == end
     journal.retry()
+    drain(journal, disk)
     assert fill(journal, disk) > end + 20
+
+
+def test_a_disk_that_is_asked_again_in_vain_promises_nothing_of_the_reserve() -> None:
+    """Frames that were promised a segment that is never made would take the place of requests and decisions."""
+    disk = SimDisk(1, capacity=5 * SMALL.segment_bytes + 4 * KIB)
+    journal = opened(disk)
+    end = fill(journal, disk)
+    for _ in range(20):
+        journal.retry()
+        assert journal.append([Run.of(LEDGER, end, [bytes(700)])]) is None
+        drain(journal, disk)
+    assert journal.is_full
+    # The reserve is all there.
+    taken = 0
+    while journal.append([Run.of(LEDGER, end + taken, [bytes(2000)])], urgent=True) is not None:
+        drain(journal, disk)
+        taken += 1
+    assert taken * 2000 > SMALL.segment_bytes
 
 
 def test_a_checkpoint_on_a_full_disk_makes_its_own_room() -> None:
@@ -331,6 +350,26 @@ def test_the_cell_is_written_into_the_identity() -> None:
     drain(journal, disk)
     disk.power_cut()
     assert opened(disk).identity == journal.identity
+
+
+def test_an_identity_that_a_full_disk_refused_is_written_when_there_is_room() -> None:
+    disk = SimDisk(1)
+    journal = opened(disk)
+    disk.capacity = sum(len(disk.content(name)) for name in disk.names())
+    journal.set_cell(77)
+    drain(journal, disk)
+    disk.capacity = 1 << 40
+    disk.power_cut()
+    assert opened(disk).identity.cell_id == 0
+    journal = opened(disk)
+    disk.capacity = sum(len(disk.content(name)) for name in disk.names())
+    journal.set_cell(77)
+    drain(journal, disk)
+    disk.capacity = 1 << 40
+    journal.retry()
+    drain(journal, disk)
+    disk.power_cut()
+    assert opened(disk).identity.cell_id == 77
 
 
 @pytest.mark.parametrize(
