@@ -79,12 +79,14 @@ class Founder:
 
     def _accept(self, cell_id: int, members: tuple[Member, ...], now: float) -> None:
         self._context.cell_id = cell_id
-        self._context.events.append(CellJoined(cell_id))
         self._replica.propose(0, (ConfigureRecord(FOUNDING_NUMBER, len(members), members, True),), now)
 
     def handle_synced(self) -> None:
         """Answer the proposer once the configuration is on disk."""
         if self._configuration is not None and self._replica.log.on_disk >= 1:
+            if self._context.me.keeper_id not in self._prepared:
+                # An identity with a cell and no configuration is one that heard of a cell that others founded.
+                self._context.events.append(CellJoined(self._context.cell_id))
             self._prepared.add(self._context.me.keeper_id)
             self._send(FoundingStep.PREPARED, (self._context.me,))
             self._check_found()

@@ -3,11 +3,12 @@
 from random import Random
 
 import pytest
-from single_keepers import Store, sent
+from single_keepers import FOUNDED, Store, events, sent
 
 from fjm2.cell.cell import Cell
 from fjm2.cell.configuration import bus_key, distance
-from fjm2.cell.outgoing import State
+from fjm2.cell.outgoing import CellJoined, State
+from fjm2.cell.replica import Remembered
 from fjm2.cell.wire.commands import Founding, FoundingStep
 from fjm2.cell.wire.fields import Member
 
@@ -139,3 +140,20 @@ def test_distance_goes_round_the_ring() -> None:
     assert distance(top, 0) != distance(bottom, 0)
     assert bus_key("239.1.2.3", 6003) != bus_key("239.1.2.3", 6004)
     assert 0 <= bus_key("239.1.2.3", 6003) < 1 << 128
+
+
+def test_the_identity_names_the_cell_only_when_the_configuration_is_on_disk() -> None:
+    cell, store = keeper(1)
+    cell.receive(step(FoundingStep.PREPARE, 0, 1, 2), 9, 0.0)
+    cell.receive(step(FoundingStep.PREPARED, 0), 9, 0.0)
+    assert CellJoined(CELL_ID) not in events(cell)
+    cell.handle_synced(store.lsn, 0.1)
+    cell.receive(step(FoundingStep.PREPARE, 0, 1, 2), 9, 0.2)
+    assert [event for event in events(cell) if isinstance(event, CellJoined)] == [CellJoined(CELL_ID)]
+
+
+def test_a_keeper_that_returns_to_its_cell_says_so_that_the_identity_names_it() -> None:
+    """The identity is written after the configuration, perhaps not before the process ends."""
+    remembered = Remembered(CELL_ID, entries=(FOUNDED,))
+    cell = Cell(MEMBERS[0], 1, 1, Store(), Random(1), 0.0, remembered=remembered)
+    assert CellJoined(CELL_ID) in events(cell)
