@@ -15,11 +15,13 @@ from fjm2.base.ledger import Ledger
 from .context import Context, Storage
 from .decision_log import Appended
 from .election import Election, is_plausible
+from .fetch_answer import answer_fetch
 from .founding import Founder
 from .manager import Manager
 from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, State, StateChanged
 from .replica import NOBODY, Remembered, Replica
 from .wire.commands import (
+    Counted,
     Fetch,
     Founding,
     Heartbeat,
@@ -30,14 +32,10 @@ from .wire.commands import (
     decode_command,
 )
 from .wire.fields import Member
-from .wire.ranges import DECISION_LANE, Range
+from .wire.ranges import DECISION_LANE
 from .wire.records import Record
 from .wire.stored import STORED_VERSION, Stored, decode_stored
 from .writers import Writers
-
-REPLAY_RANGES_MAX: Final = 1000
-"""Most ranges that one fetch gets. The next one names the rest."""
-_COUNT_MAX: Final = 0xFFFF_FFFF
 
 
 class Drop(Enum):
@@ -81,8 +79,10 @@ class Cell:
         """Messages that were dropped, by reason."""
         self._founder = Founder(context, self.replica, members_wanted, now)
         last_index = self.replica.log.last_index
-        is_amnesiac = remembered.cell_id > 0 and not last_index
-        self._founder.is_done = remembered.promised > 0 or last_index > 1 or is_amnesiac
+        has_heard = remembered.cell_id > 0 and not last_index
+        self._founder.is_done = remembered.promised > 0 or last_index > 1 or has_heard
+        if remembered.cell_id:
+            context.events.append(CellJoined(remembered.cell_id))
         self._election = Election(context, self.replica, now)
         self._manager: Manager | None = None
         self._manager_node = 0
@@ -147,6 +147,8 @@ class Cell:
                 self._receive_vote(decoded, now)
             case Fetch():
                 self._receive_fetch(decoded)
+            case Counted():
+                self.replica.take_counted(decoded, now)
             case Stored():
                 self._receive_stored(decoded, source, now)
         self._settle(now)
@@ -292,13 +294,18 @@ class Cell:
         self._newest, self._manager_node = heartbeat, source
         replica = self.replica
         replica.heartbeat = max(replica.heartbeat, heartbeat.number)
-        self._follow(heartbeat.committed, now)
+        replica.table.hear(heartbeat.table_version)
+        self._follow(heartbeat.committed, heartbeat.committed_epoch, now)
         self._answer_manager()
 
-    def _follow(self, committed: int, now: float) -> None:
-        """Commit what the manager committed, as far as the log is known to be the manager's."""
+    def _follow(self, committed: int, committed_epoch: int, now: float) -> None:
+        """Commit what the manager committed, as far as the log is known to be the manager's.
+
+        It is so if the last entry is the manager's own. Before there is one, the epoch of the entry that the manager
+        committed last tells: there is one entry of an epoch at each index, and one log before it.
+        """
         replica = self.replica
-        if replica.log.last_epoch == self.epoch:
+        if replica.log.last_epoch == self.epoch or replica.log.epoch_at(committed) == committed_epoch:
             replica.commit(committed, now)
         if replica.log.committed < committed:
             replica.fetch_decisions(committed, now)
@@ -341,13 +348,11 @@ class Cell:
         wanted = fetch.ranges if is_managing or fetch.reply_to == self._manager_node else ()
         if self._manager is not None and wanted and wanted[0].ledger.lane == DECISION_LANE:
             self._manager.replay_decisions(wanted[0])
-        found = [
-            Range(each.ledger, first, min(end - first, _COUNT_MAX))
-            for each in wanted
-            for first, end in self.replica.ledgers.on_disk_within(each.ledger, each.first, each.last + 1)
-        ]
-        if found:
-            self._context.events.append(Replay(fetch.reply_to, tuple(found[:REPLAY_RANGES_MAX])))
+        kept, counted = answer_fetch(wanted, self.replica.ledgers, self._context.storage)
+        if kept:
+            self._context.events.append(Replay(fetch.reply_to, kept))
+        if counted:
+            self.replica.send_counted(counted)
 
     # Consequences
 

@@ -77,6 +77,7 @@ class Manager:
             committed=log.committed,
             table_version=self._replica.table.version,
             members=tuple(self._heartbeat_member(member, now) for member in members),
+            committed_epoch=log.epoch_at(log.committed),
         )
         self._context.outgoing.append(SendCommand(heartbeat))
         # The newest entries: those who lack what is before them fetch it.
@@ -150,6 +151,7 @@ class Manager:
         self._commit(now)
         if self.state is State.RECOVERING and 0 < self._open_index <= self._replica.log.committed:
             self.state = State.CLAIMING
+            self._replica.table.hear(self._replica.table.version)
             self._claims_until = now + CLAIMS_S
         if self.state is State.CLAIMING and now >= self._claims_until:
             self.state = State.SERVING

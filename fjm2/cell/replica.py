@@ -13,7 +13,7 @@ from .ledger_table import LedgerTable, Span
 from .outgoing import Decided, SendCommand, SendStored, TableChanged
 from .subscription_table import SubscriptionTable
 from .times import REMEMBERED_MS
-from .wire.commands import Fetch
+from .wire.commands import Counted, Fetch
 from .wire.ranges import DECISION_LANE, Range
 from .wire.records import (
     ApplyRecord,
@@ -161,6 +161,13 @@ class Replica:
         """Store that sequences of a ledger need no keeping, as far as they are new."""
         for span in self.ledgers.accept(ledger, first, count, now, is_fetched=is_fetched):
             self._note(span, self._context.storage.store_counted(ledger, span.first, span.end - span.first))
+
+    def take_counted(self, message: Counted, now: float) -> None:
+        """Take another keeper's word that sequences need no keeping, unless its table is older than this one's."""
+        if message.table_version >= self.table.version:
+            for each in message.ranges:
+                if each.ledger.lane != DECISION_LANE:
+                    self.store_counted(each.ledger, each.first, each.count, now, is_fetched=True)
 
     def _note(self, span: Span, lsn: int | None) -> None:
         """Have sequences count when their batch is on disk. Without room they may come again."""
@@ -319,6 +326,11 @@ class Replica:
         epoch = self.promised_on_disk
         on_disk = self.confirmable if self.log.epoch_at(self.confirmable) == epoch else 0
         return Progress(self.decision_ledger(epoch), on_disk, max(on_disk, self.log.on_disk if on_disk else 0))
+
+    def send_counted(self, ranges: tuple[Range, ...]) -> None:
+        """Tell those who fetch that sequences need no keeping."""
+        command = Counted(cell_id=self._context.cell_id, table_version=self._table_ready, ranges=ranges)
+        self._context.outgoing.append(SendCommand(command))
 
     def fetch_frames(self, ranges: Sequence[Range], now: float) -> None:
         """Ask for frames, unless it was done a moment ago."""

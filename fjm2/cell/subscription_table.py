@@ -21,10 +21,23 @@ class SubscriptionTable:
 
     def __init__(self) -> None:
         self.version = 0
+        self._heard: int | None = None
         self._subscriptions: dict[SubscriptionKey, tuple[Subscription, tuple[Position, ...]]] = {}
 
     def __len__(self) -> int:
         return len(self._subscriptions)
+
+    def hear(self, version: int) -> None:
+        """Note the version of a manager's table."""
+        self._heard = max(version, self._heard or 0)
+
+    @property
+    def is_current(self) -> bool:
+        """True if the table is as new as the newest one heard of since the start.
+
+        Until then a keeper has to keep the frames of all destinations: it cannot know which ones nobody asked for.
+        """
+        return self._heard is not None and self.version >= self._heard
 
     def apply(self, record: TableRecord) -> bool:
         """Apply a committed record. Return False for one that does not follow the version: a table never goes back."""

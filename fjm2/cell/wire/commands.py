@@ -1,4 +1,4 @@
-"""Commands of the cell, NORM_CMD(APPLICATION) by the kind in byte 0: heartbeat, vote, fetch, founding.
+"""Commands of the cell, NORM_CMD(APPLICATION) by the kind in byte 0: heartbeat, vote, fetch, founding, counted.
 
 Kind 1 is the announcement of a connection (docs/bus.md), which is none of the cell's.
 """
@@ -27,11 +27,12 @@ MEMBERS_MAX: Final = 8
 FOUNDERS_MAX: Final = 5
 """Largest number of members that a cell is founded with."""
 
-_HEARTBEAT = struct.Struct(">BBBBIQIIQQ")
+_HEARTBEAT = struct.Struct(">BBBBIQIIQQI")
 _MEMBER = struct.Struct(">16sIBBHQQ")
 _VOTE = struct.Struct(">BBHIQ16sIIQ")
 _FETCH = struct.Struct(">BBHIQ")
 _FOUNDING = struct.Struct(">BBBBQ")
+_COUNTED = struct.Struct(">BBHIQQ")
 
 
 class Kind(IntEnum):
@@ -42,6 +43,7 @@ class Kind(IntEnum):
     VOTE_ANSWER = 4
     FETCH = 5
     FOUNDING = 6
+    COUNTED = 7
 
 
 class HeartbeatFlag(IntFlag):
@@ -82,6 +84,8 @@ class Heartbeat:
     """Index of the last committed entry of the decision log."""
     table_version: int
     members: tuple[HeartbeatMember, ...]
+    committed_epoch: int = 0
+    """Epoch of that entry. A member that has an entry of this epoch there has the same log up to it."""
 
     def encode(self) -> bytes:
         check_count("members", len(self.members), 0, MEMBERS_MAX)
@@ -97,6 +101,7 @@ class Heartbeat:
             self.number,
             self.committed,
             self.table_version,
+            self.committed_epoch,
         )
         parts = [head]
         for keeper_id, node_id, flags, incarnation, durable_lsn in self.members:
@@ -168,6 +173,23 @@ class Fetch:
         return head + encode_ranges(self.ranges)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """An answer to a fetch: sequences of which no frame is kept, because nobody asked for it or it was released."""
+
+    kind: ClassVar = Kind.COUNTED
+    cell_id: int
+    table_version: int
+    """Newest table whose frames the sender keeps. It tells nothing to a keeper with a newer one."""
+    ranges: tuple[Range, ...]
+
+    def encode(self) -> bytes:
+        check_count("ranges", len(self.ranges), 1, RANGES_MAX)
+        return pack(_COUNTED, self.kind, 0, len(self.ranges), 0, self.cell_id, self.table_version) + encode_ranges(
+            self.ranges
+        )
+
+
 class FoundingStep(IntEnum):
     """Steps of the founding of a cell."""
 
@@ -216,7 +238,9 @@ def _encode_vote(vote: VoteRequest | VoteAnswer) -> bytes:
 
 
 def _decode_heartbeat(reader: FieldReader) -> Heartbeat:
-    _, flags, count, zero, epoch, cell_id, configuration, number, committed, table_version = reader.unpack(_HEARTBEAT)
+    _, flags, count, zero, epoch, cell_id, configuration, number, committed, table_version, committed_epoch = (
+        reader.unpack(_HEARTBEAT)
+    )
     require(not flags & ~_HEARTBEAT_FLAGS and not zero and count <= MEMBERS_MAX)
     return Heartbeat(
         flags=flags,
@@ -227,6 +251,7 @@ def _decode_heartbeat(reader: FieldReader) -> Heartbeat:
         committed=committed,
         table_version=table_version,
         members=tuple(_read_heartbeat_member(reader) for _ in range(count)),
+        committed_epoch=committed_epoch,
     )
 
 
@@ -279,6 +304,12 @@ def _decode_founding(reader: FieldReader) -> Founding:
     return Founding(step=step, members_wanted=members_wanted, cell_id=cell_id, members=read_members(reader, count))
 
 
+def _decode_counted(reader: FieldReader) -> Counted:
+    _, zero, count, more_zeros, cell_id, table_version = reader.unpack(_COUNTED)
+    require(not zero and not more_zeros and count >= 1)
+    return Counted(cell_id=cell_id, table_version=table_version, ranges=read_ranges(reader, count))
+
+
 _HEARTBEAT_FLAGS = int(HeartbeatFlag.SERVING)
 _MEMBER_FLAGS = int(MemberFlag.LIVE | MemberFlag.AMNESIAC)
 _ANSWER_FLAGS = int(VoteFlag.PRE_VOTE | VoteFlag.GRANTED)
@@ -289,9 +320,10 @@ _DECODERS: Final[dict[int, Callable[[FieldReader], "Command"]]] = {
     Kind.VOTE_ANSWER: _decode_vote_answer,
     Kind.FETCH: _decode_fetch,
     Kind.FOUNDING: _decode_founding,
+    Kind.COUNTED: _decode_counted,
 }
 
-Command = Heartbeat | VoteRequest | VoteAnswer | Fetch | Founding
+Command = Heartbeat | VoteRequest | VoteAnswer | Fetch | Founding | Counted
 
 
 def decode_command(content: bytes) -> Command | None:

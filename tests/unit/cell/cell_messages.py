@@ -75,6 +75,7 @@ command_strategy: SearchStrategy[commands.Command] = st.one_of(
         committed=u64,
         table_version=u64,
         members=st.lists(_heartbeat_members, max_size=commands.MEMBERS_MAX).map(tuple),
+        committed_epoch=u32,
     ),
     st.builds(commands.VoteRequest, flags=st.integers(0, 1), **_vote),
     st.builds(commands.VoteAnswer, flags=st.integers(0, 3), **_vote, voter=members),
@@ -85,6 +86,9 @@ command_strategy: SearchStrategy[commands.Command] = st.one_of(
         members_wanted=st.integers(1, commands.FOUNDERS_MAX),
         cell_id=u64,
         members=member_tuples(commands.FOUNDERS_MAX),
+    ),
+    st.builds(
+        commands.Counted, cell_id=u64, table_version=u64, ranges=st.lists(ranges, min_size=1, max_size=4).map(tuple)
     ),
 )
 

@@ -31,6 +31,7 @@ class Store:
         """True if a full store has room for what is urgent."""
         self.refused: list[int] = []
         self.writes: list[object] = []
+        self.counted: dict[Ledger, list[tuple[int, int]]] = {}
 
     @property
     def lsn(self) -> int:
@@ -43,6 +44,7 @@ class Store:
         return self._write((ledger, first, frames), is_urgent=is_urgent)
 
     def store_counted(self, ledger: Ledger, first: int, count: int) -> int | None:
+        self.counted.setdefault(ledger, []).append((first, first + count))
         return self._write((ledger, first, count))
 
     def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
@@ -52,9 +54,12 @@ class Store:
         refused, self.refused = self.refused, []
         return refused
 
-    def live(self, _ledger: Ledger, first: int, end: int) -> RangeSet:
-        """Return all sequences: this store counts and releases nothing."""
-        return RangeSet([(first, end)])
+    def live(self, ledger: Ledger, first: int, end: int) -> RangeSet:
+        """Return all sequences but those that were counted."""
+        found = RangeSet([(first, end)])
+        for low, high in self.counted.get(ledger, ()):
+            found.remove(low, high)
+        return found
 
     def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
         self._write((ledger, tuple(ranges)))

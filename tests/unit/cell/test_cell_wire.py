@@ -98,14 +98,22 @@ def test_stored_has_a_head_of_64_bytes_and_32_for_each_ledger() -> None:
     assert data[64:].hex() == "01020304050607080000000902010000000000000000000a000000000000000c"
 
 
-def test_a_heartbeat_has_a_head_of_40_bytes_and_40_for_each_member() -> None:
+def test_a_heartbeat_has_a_head_of_44_bytes_and_40_for_each_member() -> None:
     member = commands.HeartbeatMember(KEEPERS[0], 2, 1, 3, 4)
     heartbeat = commands.Heartbeat(
-        flags=1, epoch=5, cell_id=6, configuration=7, number=8, committed=9, table_version=10, members=(member,)
+        flags=1,
+        epoch=5,
+        cell_id=6,
+        configuration=7,
+        number=8,
+        committed=9,
+        table_version=10,
+        members=(member,),
+        committed_epoch=11,
     )
     data = heartbeat.encode()
-    assert struct.unpack(">BBBBIQIIQQ", data[:40]) == (2, 1, 1, 0, 5, 6, 7, 8, 9, 10)
-    assert struct.unpack(">16sIB3sQQ", data[40:]) == (KEEPERS[0], 2, 1, b"\0\0\0", 3, 4)
+    assert struct.unpack(">BBBBIQIIQQI", data[:44]) == (2, 1, 1, 0, 5, 6, 7, 8, 9, 10, 11)
+    assert struct.unpack(">16sIB3sQQ", data[44:]) == (KEEPERS[0], 2, 1, b"\0\0\0", 3, 4)
 
 
 def test_votes_have_48_and_72_bytes() -> None:
