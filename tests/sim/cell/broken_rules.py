@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import cells
 import pytest
+from keeper_disks import KeeperDisk
 
 from fjm2.cell import closing, election, manager
 from fjm2.cell.replica import Replica
+from fjm2.store.format.identity import IDENTITY
 
 Patch = pytest.MonkeyPatch
 
@@ -39,11 +40,14 @@ def read_nothing(patch: Patch) -> None:
 def keep_the_incarnation(patch: Patch) -> None:
     """A keeper that lost its disk returns as itself, votes and confirms."""
 
-    def lose(self: cells.Disk) -> None:
-        self.writes.clear()
-        self.synced = 0
+    lose = KeeperDisk.lose
 
-    patch.setattr(cells.Disk, "lose", lose)
+    def lose_and_forget(self: KeeperDisk) -> None:
+        identity = self.disk.content(IDENTITY)
+        lose(self)
+        self.disk.put(IDENTITY, identity)
+
+    patch.setattr(KeeperDisk, "lose", lose_and_forget)
 
 
 def vote_for_old_logs(patch: Patch) -> None:

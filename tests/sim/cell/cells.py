@@ -1,20 +1,24 @@
 """Cells in virtual time: keepers with disks, writers, and a network that loses, delays and doubles messages.
 
-A kill keeps what a process wrote, a power cut only what was synced and perhaps the beginning of the rest, and a lost
-disk nothing but the keeper's id. The world checks what a cell promises at every step.
+A kill keeps what the kernel was given, a power cut what was synced and any part of the rest, and a lost disk nothing
+but the keeper's id. The world checks what a cell promises at every step.
 """
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 from random import Random
 from typing import Final
 
+from cell_writers import WRITER_NODE, Writer, frame_of
+from keeper_disks import KeeperDisk
+
+from fjm2.base.errors import ConfigError
 from fjm2.base.ledger import Ledger
 from fjm2.cell.cell import Cell
-from fjm2.cell.ledger_table import Span
 from fjm2.cell.outgoing import (
+    CellJoined,
     Decided,
     Outgoing,
     Replay,
@@ -25,11 +29,9 @@ from fjm2.cell.outgoing import (
     StateChanged,
     TableChanged,
 )
-from fjm2.cell.replica import NOBODY, Remembered, StoredEntry, spans_of
-from fjm2.cell.stored_tracker import Standing, StoredTracker
-from fjm2.cell.wire.commands import Heartbeat, decode_command
-from fjm2.cell.wire.fields import Member
-from fjm2.cell.wire.ranges import DECISION_LANE, Range, Spans
+from fjm2.cell.replica import spans_of
+from fjm2.cell.stored_tracker import Standing
+from fjm2.cell.wire.ranges import Range, Spans
 from fjm2.cell.wire.records import (
     CloseRecord,
     ConfigureRecord,
@@ -42,75 +44,17 @@ from fjm2.cell.wire.records import (
     decode_entry,
 )
 from fjm2.cell.wire.requests import Place
-from fjm2.cell.wire.stored import decode_stored
+from fjm2.keeper.storage import member_of
+from fjm2.store.opening import DamagedStoreError
 
 BUS_KEY: Final = 1 << 127
-WRITER_NODE: Final = 1000
+NEVER: Final = float("inf")
+RETRY_S: Final = 1.0
+"""Time after which a full disk is asked for room again."""
 
 
 class BrokenPromiseError(AssertionError):
     """Something that a cell promises did not hold."""
-
-
-class Disk:
-    """The store of one keeper: writes in order, of which a prefix is synced."""
-
-    def __init__(self) -> None:
-        self.writes: list[tuple[str, tuple]] = []  # type: ignore[type-arg]
-        self.synced = 0
-        self.incarnation = 1
-
-    def store_frames(
-        self, ledger: Ledger, first: int, frames: Sequence[bytes], *, is_urgent: bool = False
-    ) -> int | None:
-        del is_urgent  # this disk is never full
-        self.writes.append(("frames", (ledger, first, tuple(frames))))
-        return len(self.writes)
-
-    def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
-        self.writes.append(("promise", (cell_id, epoch, voted_for)))
-        return len(self.writes)
-
-    def poll_refused(self) -> list[int]:
-        return []
-
-    def cut(self, random: Random) -> None:
-        """Lose what was not synced, but perhaps for its beginning."""
-        del self.writes[random.randint(self.synced, len(self.writes)) :]
-        self.synced = len(self.writes)
-
-    def lose(self) -> None:
-        """Lose everything. The keeper knows that it has."""
-        self.writes.clear()
-        self.synced = 0
-        self.incarnation += 1
-
-    def remembered(self, cell_id: int) -> Remembered:
-        promise = (0, NOBODY)
-        entries, spans = [], []
-        for kind, content in self.writes:
-            if kind == "promise":
-                cell_id = content[0]
-                promise = max(promise, content[1:], key=lambda each: each[0])
-                continue
-            ledger, first, frames = content
-            if ledger.lane == DECISION_LANE:
-                cell_id = ledger.producer_id
-                entries += [StoredEntry(ledger.producer_epoch, first + at, each) for at, each in enumerate(frames)]
-            else:
-                spans.append(Span(ledger, first, first + len(frames)))
-        return Remembered(cell_id, *promise, entries, spans, len(self.writes))
-
-    def frames(self, ledger: Ledger, first: int, last: int) -> list[tuple[int, bytes]]:
-        """Return the synced frames of a range."""
-        return [
-            (start + at, frame)
-            for kind, content in self.writes[: self.synced]
-            if kind == "frames" and content[0] == ledger
-            for _, start, frames in (content,)
-            for at, frame in enumerate(frames)
-            if first <= start + at <= last
-        ]
 
 
 class Keeper:
@@ -120,35 +64,38 @@ class Keeper:
         self.world = world
         self.node = number
         self.keeper_id = bytes((number,)) * 16
-        self.disk = Disk()
+        self.disk = KeeperDisk(self.keeper_id, Random(world.random.getrandbits(32)))
         self.cell: Cell | None = None
-        self.cell_id = 0
         self.members_wanted = members_wanted
         self.confirmed_before: dict[Ledger, int] = {}
-        self._timer = 0
-        self._is_syncing = False
+        self._timer_at = NEVER
         self.reachable = True
 
     def start(self) -> None:
         world = self.world
-        me = Member(self.keeper_id, self.disk.incarnation)
-        self.disk.synced = len(self.disk.writes)  # recovery reads, and syncs, what is there
+        try:
+            remembered = self.disk.open()
+        except DamagedStoreError:
+            raise
+        except ConfigError:
+            assert self.disk.is_bad, "a store cannot be opened"
+            return
         self.cell = Cell(
-            me,
+            member_of(self.disk.journal),
             self.node,
             BUS_KEY,
-            self.disk,
+            self.disk.storage,
             Random(world.random.getrandbits(32)),
             world.now,
             members_wanted=self.members_wanted,
-            remembered=self.disk.remembered(self.cell_id),
+            remembered=remembered,
         )
-        self._is_syncing = False
+        self.world.later(RETRY_S, self._retry, self)
         self.settle()
 
     def stop(self) -> None:
         self.cell = None
-        self._timer += 1
+        self._timer_at = NEVER
 
     def call(self, act: Callable[[Cell], object]) -> None:
         """Do something with the cell, unless the process is down."""
@@ -167,30 +114,58 @@ class Keeper:
                     cell.handle_table_ready(event.version)
                 case Replay():
                     self._replay(event)
+                case CellJoined():
+                    self.disk.journal.set_cell(event.cell_id)
                 case _:
                     pass
         while (message := cell.poll_message()) is not None:
             world.send(self, message)
         world.check(self)
-        if not self._is_syncing and self.disk.synced < len(self.disk.writes):
-            self._is_syncing = True
-            lsn = len(self.disk.writes)
+        self._work()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Have `handle_timeout` called in time. A timer that expires too early is set anew."""
+        assert self.cell is not None
+        world = self.world
+        at = max(self.cell.poll_timeout(), world.now + 1e-4)
+        if at < self._timer_at:
+            self._timer_at = at
+            world.at(at, lambda: self._expire(at), self)
+
+    def _work(self) -> None:
+        """Have the disk do the next piece of work, if it has nothing to do."""
+        world = self.world
+        if self.disk.begin():
             # A disk answers in a millisecond, and now and then takes its time.
             is_slow = world.random.random() < world.slow_syncs
             delay = world.random.uniform(0.0, 0.3) if is_slow else world.random.uniform(0.0005, 0.003)
-            world.later(delay, lambda: self._synced(lsn), self)
-        self._timer += 1
-        timer = self._timer
-        world.at(max(cell.poll_timeout(), world.now + 1e-4), lambda: self._expire(timer), self)
+            world.later(delay, self._complete, self)
 
-    def _synced(self, lsn: int) -> None:
-        self._is_syncing = False
-        self.disk.synced = max(self.disk.synced, lsn)
-        self.call(lambda cell: cell.handle_synced(lsn, self.world.now))
+    def _complete(self) -> None:
+        before = self.disk.journal.lsn
+        if not self.disk.complete():
+            self.stop()
+            self.disk.kill()
+        elif self.disk.journal.lsn > before:
+            self.call(lambda cell: cell.handle_synced(self.disk.journal.lsn, self.world.now))
+        else:
+            self._work()
 
-    def _expire(self, timer: int) -> None:
-        if timer == self._timer:
-            self.call(lambda cell: cell.handle_timeout(self.world.now))
+    def _retry(self) -> None:
+        """Ask a full disk for room again."""
+        if self.disk.journal.is_full:
+            self.disk.journal.retry()
+            self._work()
+        self.world.later(RETRY_S, self._retry, self)
+
+    def _expire(self, at: float) -> None:
+        if at == self._timer_at and self.cell is not None:
+            self._timer_at = NEVER
+            if self.cell.poll_timeout() <= self.world.now:
+                self.call(lambda cell: cell.handle_timeout(self.world.now))
+            else:
+                self._set_timer()
 
     def _replay(self, event: Replay) -> None:
         for each in event.ranges:
@@ -198,65 +173,6 @@ class Keeper:
                 target = self.world.keeper_at(event.to_node)
                 if target is not None:
                     self.world.deliver_frames(self, target, each.ledger, sequence, frame, is_fetched=True)
-
-
-class Writer:
-    """A producer that numbers frames, and sends them again until they are confirmed."""
-
-    def __init__(self, world: "World", number: int) -> None:
-        self.world = world
-        self.node = WRITER_NODE + number
-        self.ledger = Ledger(500 + number, 0, 1)
-        self.past: list[Ledger] = []
-        """Ledgers of earlier lives."""
-        self.tracker = StoredTracker(self.ledger.producer_id, 10.0)
-        self.sent = 0
-        self.reachable = True
-
-    @property
-    def confirmed(self) -> int:
-        return self.tracker.confirmed(self.ledger)
-
-    def begin_anew(self) -> Ledger:
-        """Go on under the next producer epoch. Return the old ledger, whose frames may still be under way."""
-        old = self.ledger
-        self.past.append(old)
-        self.ledger = old._replace(producer_epoch=old.producer_epoch + 1)
-        self.sent = 0
-        return old
-
-    def turn(self) -> None:
-        world = self.world
-        if self.past and world.random.random() < 0.2:
-            # The first life has not ended everywhere: its frames come late.
-            sequence = self.tracker.confirmed(self.past[-1]) + world.random.randint(1, 3)
-            for keeper in world.keepers:
-                world.deliver_frames(self, keeper, self.past[-1], sequence, b"late", is_fetched=False)
-        if world.is_writing and self.sent - self.confirmed < 16:
-            self.sent += 1
-            self.tracker.note_sent(self.ledger, self.sent, world.now)
-        for sequence in range(self.confirmed + 1, self.sent + 1):
-            if sequence == self.sent or world.random.random() < 0.2:
-                for keeper in world.keepers:
-                    world.deliver_frames(self, keeper, self.ledger, sequence, b"%d" % sequence, is_fetched=False)
-        if self.tracker.poll_request(world.now):
-            for keeper in world.keepers:
-                world.deliver(
-                    self,
-                    keeper,
-                    lambda cell: cell.receive_stored_request(self.ledger.producer_id, self.node),
-                )
-        world.later(world.random.uniform(0.02, 0.06), self.turn)
-
-    def receive(self, message: bytes) -> None:
-        if message[:1] == b"\1":
-            stored = decode_stored(message)
-            assert stored is not None
-            self.tracker.receive_stored(stored, self.world.now)
-        else:
-            command = decode_command(message)
-            if isinstance(command, Heartbeat):
-                self.tracker.receive_heartbeat(command, self.world.now)
 
 
 class World:
@@ -301,7 +217,7 @@ class World:
 
     def at(self, when: float, act: Callable[[], None], of: Keeper | None = None) -> None:
         """Do something at a time, unless the process has ended then."""
-        if when == float("inf"):
+        if when == NEVER:
             return
         life = of.cell if of is not None else None
         guarded = act if of is None else lambda: act() if of.cell is life else None
@@ -368,14 +284,25 @@ class World:
             self.later(self._delay(), lambda: writer.receive(data))
 
     def deliver_frames(
-        self, source: Keeper | Writer, target: Keeper, ledger: Ledger, first: int, frame: bytes, *, is_fetched: bool
+        self,
+        source: Keeper | Writer,
+        target: Keeper,
+        ledger: Ledger,
+        sequence: int,
+        frame: bytes | None,
+        *,
+        is_fetched: bool = False,
     ) -> None:
+        """Deliver a frame, or the news that there is one that nobody asked to keep."""
         node = source.node
-        self.deliver(
-            source,
-            target,
-            lambda cell: cell.receive_frames(ledger, first, (frame,), node, self.now, is_fetched=is_fetched),
-        )
+
+        def receive(cell: Cell) -> None:
+            if frame is None:
+                cell.receive_counted(ledger, sequence, 1, node, self.now)
+            else:
+                cell.receive_frames(ledger, sequence, (frame,), node, self.now, is_fetched=is_fetched)
+
+        self.deliver(source, target, receive)
 
     def keeper_at(self, node: int) -> Keeper | None:
         return next((keeper for keeper in self.keepers if keeper.node == node), None)
@@ -385,16 +312,15 @@ class World:
     def kill(self, keeper: Keeper) -> None:
         """End the process. What it wrote stays."""
         keeper.stop()
+        keeper.disk.kill()
 
     def cut_power(self, *keepers: Keeper) -> None:
         for keeper in keepers:
             keeper.stop()
-            keeper.disk.cut(self.random)
+            keeper.disk.cut_power()
 
     def lose_disk(self, keeper: Keeper) -> None:
-        """Lose everything but the ids of keeper and cell."""
-        if keeper.cell is not None:
-            keeper.cell_id = keeper.cell.cell_id
+        """Lose everything but the keeper's id."""
         keeper.stop()
         keeper.disk.lose()
 
@@ -428,6 +354,7 @@ class World:
                 for record in entry.body.records:
                     if isinstance(record, CloseRecord):
                         self.closed.setdefault(record.ledger, record.final)
+                        self.check_closed()
             case _:
                 pass
 
@@ -441,16 +368,16 @@ class World:
 
     def check(self, keeper: Keeper) -> None:
         """Check what holds at any time."""
-        self.check_closed()
         assert keeper.cell is not None
+        if not self.serves(keeper.cell):
+            return
         serving = [each for each in self.keepers if each.cell is not None and self.serves(each.cell)]
         if len(serving) > 1:
             raise BrokenPromiseError(f"{len(serving)} managers serve at a time")
-        if self.serves(keeper.cell):
-            version = keeper.cell.replica.table.version
-            if version < self.table_version:
-                raise BrokenPromiseError(f"the table went back from {self.table_version} to {version}")
-            self.table_version = version
+        version = keeper.cell.replica.table.version
+        if version < self.table_version:
+            raise BrokenPromiseError(f"the table went back from {self.table_version} to {version}")
+        self.table_version = version
 
     def check_closed(self) -> None:
         """Check that final sets include all that was confirmed, even if that came after the closing."""
@@ -462,7 +389,7 @@ class World:
                     raise BrokenPromiseError(f"confirmed through {confirmed}, and the final set is {final}")
 
     def serves(self, cell: Cell) -> bool:
-        return cell.is_serving and cell.is_leased(self.now)
+        return cell.is_leased(self.now) and cell.is_serving
 
     @property
     def manager(self) -> Keeper | None:
@@ -498,6 +425,7 @@ class World:
         self.loss = 0.02
         for keeper in self.keepers:
             keeper.reachable = True
+            keeper.disk.mend()
             if keeper.cell is None:
                 keeper.start()
         self.run_until(lambda: self.manager is not None)
@@ -511,10 +439,25 @@ class World:
         assert last.cell is not None
         for writer in self.writers:
             assert writer.tracker.standing(self.now) is Standing.ABLE
+        self._check_frames()
         for index, (epoch, data) in self.decided.items():
             entry = last.cell.replica.log.entry(index)
             if (entry.epoch, entry.data) != (epoch, data):
                 raise BrokenPromiseError(f"entry {index} was decided, and the manager has another one")
+
+    def _check_frames(self) -> None:
+        """Check that W disks hold what is confirmed, unchanged."""
+        for writer in self.writers:
+            expected = {
+                (sequence, frame) for sequence in range(1, writer.confirmed + 1) if (frame := frame_of(sequence))
+            }
+            holders = sum(
+                expected <= set(keeper.disk.frames(writer.ledger, 1, writer.confirmed))
+                for keeper in self.keepers
+                if keeper.cell is not None
+            )
+            if holders < self.keepers[0].members_wanted // 2 + 1:
+                raise BrokenPromiseError(f"{holders} disks hold what is confirmed of {writer.ledger}")
 
     def _manager_has_all(self) -> bool:
         keeper = self.manager
@@ -548,7 +491,7 @@ def wander(world: World, seconds: float, *, disks_lost: int = 0) -> None:
             world.decide()
         up = [keeper for keeper in world.keepers if keeper.cell is not None]
         down = [keeper for keeper in world.keepers if keeper.cell is None]
-        match random.randrange(14):
+        match random.randrange(16):
             case 0 if up:
                 world.kill(random.choice(up))
             case 1 if up:
@@ -566,7 +509,15 @@ def wander(world: World, seconds: float, *, disks_lost: int = 0) -> None:
                 world.lose_disk(victim)
                 if random.random() < 0.7:
                     victim.start()
-            case 6 | 7 | 8:
+            case 6 if disks_lost and has_recovered(world):
+                disks_lost -= 1
+                random.choice(world.keepers).disk.fail_next_sync()
+            case 7:
+                random.choice(world.keepers).disk.fill()
+            case 8:
+                for keeper in world.keepers:
+                    keeper.disk.mend()
+            case 9 | 10 | 11:
                 for keeper in world.keepers:
                     keeper.reachable = True
             case _ if down:
@@ -584,5 +535,5 @@ def has_recovered(world: World) -> bool:
         for record in body.records:
             if isinstance(record, ConfigureRecord):
                 newest = record
-    present = {Member(keeper.keeper_id, keeper.disk.incarnation) for keeper in world.keepers}
+    present = {None if keeper.disk.is_failing else keeper.disk.member for keeper in world.keepers}
     return newest is not None and newest.is_complete and set(newest.members) == present

@@ -1,0 +1,112 @@
+"""Tests of cells whose disks fill up, fail and forget."""
+
+import os
+
+import pytest
+from cells import Keeper, World
+
+from fjm2.cell.outgoing import State
+from fjm2.cell.stored_tracker import Standing
+from fjm2.cell.wire.records import TimeRecord
+
+SEED = int(os.environ.get("FJM2_SEED", "1"))
+
+
+def serving(seed: int) -> World:
+    """Return a cell of three that serves."""
+    world = World(seed, loss=0.02)
+    world.run_until(lambda: world.manager is not None, 10.0)
+    world.run(2.0)
+    return world
+
+
+def is_up(keeper: Keeper) -> bool:
+    return keeper.cell is not None
+
+
+def decide_time(world: World) -> None:
+    """Let the manager decide something short, if there is one."""
+    if world.manager is not None:
+        world.manager.call(lambda cell: cell.propose((TimeRecord(int(world.now * 1000)),), world.now))
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_full_disks_stop_sends_until_there_is_room(seed: int) -> None:
+    world = serving(seed)
+    for keeper in world.keepers:
+        keeper.disk.fill()
+    world.run_until(lambda: all(writer.tracker.standing(world.now) is Standing.FULL for writer in world.writers), 40.0)
+    confirmed = [writer.confirmed for writer in world.writers]
+    # Decisions go on until they have used up the room that is kept for them.
+    before = len(world.decided)
+    for _ in range(60):
+        decide_time(world)
+        world.run(0.1)
+    assert len(world.decided) > before + 10
+    assert any(
+        keeper.cell is not None and keeper.cell.replica.log.written < keeper.cell.replica.log.last_index
+        for keeper in world.keepers
+    )
+    world.check_end()
+    assert all(writer.confirmed > before for writer, before in zip(world.writers, confirmed, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_keepers_with_full_disks_that_are_killed_lose_nothing(seed: int) -> None:
+    world = serving(seed)
+    for keeper in world.keepers:
+        keeper.disk.fill()
+    world.run(20.0)
+    for _ in range(60):
+        decide_time(world)
+        world.run(0.1)
+    world.cut_power(*world.keepers)
+    world.check_end()
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_a_keeper_whose_sync_failed_returns_as_another_and_is_taken_in(seed: int) -> None:
+    world = serving(seed)
+    keeper = world.keepers[seed % 3]
+    before = keeper.disk.member
+    keeper.disk.fail_next_sync()
+    world.run_until(lambda: not is_up(keeper), 5.0)
+    keeper.start()
+    assert keeper.cell is not None
+    assert keeper.cell.me.keeper_id == keeper.keeper_id
+    assert keeper.cell.me != before
+    assert keeper.cell.state is not State.FOLLOWER
+    world.run_until(lambda: keeper.cell is not None and keeper.cell.me in keeper.cell.replica.log.membership, 20.0)
+    world.check_end()
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_a_keeper_that_was_away_learns_which_frames_nobody_kept(seed: int) -> None:
+    world = serving(seed)
+    away = next(keeper for keeper in world.keepers if keeper is not world.manager)
+    world.kill(away)
+    world.run(5.0)
+    world.is_writing = False
+    world.run_until(lambda: all(writer.confirmed == writer.sent for writer in world.writers))
+    away.start()
+    assert away.cell is not None
+    ledgers = away.cell.replica.ledgers
+    world.run_until(
+        lambda: all(ledgers.is_on_disk(writer.ledger, 1, writer.confirmed + 1) for writer in world.writers), 10.0
+    )
+    assert all(writer.confirmed > 50 for writer in world.writers)
+    world.check_end()
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_a_power_cut_in_the_founding_leaves_a_cell_that_is_founded_in_the_end(seed: int) -> None:
+    world = World(seed, loss=0.02)
+    world.run_until(lambda: any(is_founded(keeper) for keeper in world.keepers), 10.0)
+    for _ in range(seed % 4):
+        world.run(world.random.uniform(0.0, 0.01))
+    world.cut_power(*world.keepers)
+    world.check_end()
+
+
+def is_founded(keeper: Keeper) -> bool:
+    return keeper.cell is not None and keeper.cell.replica.log.last_index > 0
