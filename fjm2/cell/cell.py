@@ -344,12 +344,12 @@ class Cell:
         if fetch.reply_to == self._context.node_id:
             return
         is_managing = self._manager is not None
-        # The manager answers all, the others only the manager.
-        wanted = fetch.ranges if is_managing or fetch.reply_to == self._manager_node else ()
-        if self._manager is not None and wanted and wanted[0].ledger.lane == DECISION_LANE:
-            self._manager.replay_decisions(wanted[0])
-        kept, counted = answer_fetch(wanted, self.replica.ledgers, self._context.storage)
-        if kept:
+        if self._manager is not None and fetch.ranges[0].ledger.lane == DECISION_LANE:
+            self._manager.replay_decisions(fetch.ranges[0])
+        kept, counted = answer_fetch(fetch.ranges, self.replica.ledgers, self._context.storage)
+        # The manager sends frames to all, the others only to the manager. But a manager that has just started may know
+        # too old a table to be believed, so all tell which frames nobody kept.
+        if kept and (is_managing or fetch.reply_to == self._manager_node):
             self._context.events.append(Replay(fetch.reply_to, kept))
         if counted:
             self.replica.send_counted(counted)

@@ -128,6 +128,9 @@ class Replica:
         for ledger in self.log.fenced(0):
             self.ledgers.fence(ledger, now)
         self._advance_confirmable()
+        # Each entry tells what its manager knew as committed.
+        last = self.log.last_index
+        self.commit(max((self.log.entry(index).body.committed for index in range(1, last + 1)), default=0), now)
 
     # Writing
 

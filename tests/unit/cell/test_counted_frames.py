@@ -11,7 +11,7 @@ from fjm2.cell.outgoing import Replay
 from fjm2.cell.replica import StoredEntry
 from fjm2.cell.wire.commands import Counted, Fetch
 from fjm2.cell.wire.ranges import DECISION_LANE, Range
-from fjm2.cell.wire.records import OpenRecord, Subscription, TableRecord
+from fjm2.cell.wire.records import EntryBody, OpenRecord, Subscription, TableRecord
 from fjm2.cell.wire.requests import Place
 from fjm2.cell.wire.stored import Progress
 
@@ -132,3 +132,25 @@ def test_a_table_is_current_when_it_is_as_new_as_the_newest_one_heard_of() -> No
     assert not keeper.replica.table.is_current
     keeper.receive(heartbeat(1, 2, table_version=1, committed=2), MANAGER, 1.0)
     assert keeper.replica.table.is_current
+
+
+def test_members_tell_anyone_which_frames_nobody_kept_and_send_frames_to_the_manager_alone() -> None:
+    """A manager that has just started may know too old a table to be believed."""
+    keeper = follower()
+    keeper.receive_frames(LEDGER, 1, [b"1", b"2"], 7, 1.0)
+    keeper.receive_counted(LEDGER, 3, 2, 7, 1.0)
+    keeper.handle_synced(9, 1.0)
+    sent(keeper)
+    keeper.receive(fetch(Range(LEDGER, 1, 9), reply_to=OTHER), OTHER, 1.0)
+    assert events(keeper) == []
+    assert [message.ranges for message in sent(keeper)] == [(Range(LEDGER, 3, 2),)]
+
+
+def test_a_member_that_starts_knows_what_its_log_says_is_committed() -> None:
+    entries = [
+        StoredEntry(1, 2, body(0, OpenRecord(), TABLE)),
+        StoredEntry(1, 3, EntryBody(1, 2, ()).encode()),
+        StoredEntry(1, 4, EntryBody(1, 2, ()).encode()),
+    ]
+    keeper, _ = cell(*entries)
+    assert (keeper.replica.log.committed, keeper.replica.table.version) == (2, 1)
