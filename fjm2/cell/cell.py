@@ -20,6 +20,7 @@ from .founding import Founder
 from .manager import Manager
 from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, State, StateChanged
 from .replica import NOBODY, Remembered, Replica
+from .snapshots.snapshots import SNAPSHOT_ENTRIES
 from .wire.commands import (
     Counted,
     Fetch,
@@ -66,14 +67,16 @@ class Cell:
         *,
         members_wanted: int = 3,
         remembered: Remembered | None = None,
+        snapshot_entries: int = SNAPSHOT_ENTRIES,
     ) -> None:
         """Start a keeper. `remembered` is what its store holds, and `node_id` is the node that receives for it.
 
-        Raise ValueError if `members_wanted` is no size of a cell.
+        A snapshot replaces the decision log each time that it has grown by `snapshot_entries`. Raise ValueError if
+        `members_wanted` is no size of a cell.
         """
         remembered = remembered or Remembered()
         self._context = context = Context(me, node_id, bus_key, storage, random)
-        self.replica: Final = Replica(context, remembered, now)
+        self.replica: Final = Replica(context, remembered, now, snapshot_entries=snapshot_entries)
         """Everything that the keeper has stored."""
         self.dropped: Counter[Drop] = Counter()
         """Messages that were dropped, by reason."""
@@ -146,7 +149,7 @@ class Cell:
             case VoteAnswer():
                 self._receive_vote(decoded, now)
             case Fetch():
-                self._receive_fetch(decoded)
+                self._receive_fetch(decoded, now)
             case Counted():
                 self.replica.take_counted(decoded, now)
             case Stored():
@@ -340,12 +343,12 @@ class Cell:
             self._is_learner = self.me not in self.replica.log.membership
             self.replica.fetch_frames(self.replica.lacking(stored.progresses()), now)
 
-    def _receive_fetch(self, fetch: Fetch) -> None:
+    def _receive_fetch(self, fetch: Fetch, now: float) -> None:
         if fetch.reply_to == self._context.node_id:
             return
         is_managing = self._manager is not None
         if self._manager is not None and fetch.ranges[0].ledger.lane == DECISION_LANE:
-            self._manager.replay_decisions(fetch.ranges[0])
+            self._manager.replay_decisions(fetch.ranges[0], now)
         kept, counted = answer_fetch(fetch.ranges, self.replica.ledgers, self._context.storage)
         # The manager sends frames to all, the others only to the manager. But a manager that has just started may know
         # too old a table to be believed, so all tell which frames nobody kept.
@@ -377,6 +380,7 @@ class Cell:
     def _settle(self, now: float) -> None:
         """Become the manager if elected, stop being it without a lease, and tell the driver of a new state."""
         self.replica.write_entries()
+        self.replica.take_snapshot()
         if self._manager is None and self._election.is_elected:
             self._manager = Manager(self._context, self.replica, self._election.epoch, now)
             self._manager_node = 0

@@ -40,6 +40,10 @@ class Storage(Protocol):
         """Return the sequences first, ..., end - 1 whose frames are on disk and not released."""
         ...
 
+    def release_decisions(self, cell_id: int, before: int) -> None:
+        """Give up the entries of the decision log before an index: a snapshot stands for them."""
+        ...
+
     def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
         """Give up frames. Their sequences stay known."""
         ...

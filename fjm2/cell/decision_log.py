@@ -44,7 +44,18 @@ class DecisionLog:
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
+        self.first_index = 1
+        """Index of the first entry that is held. Those before it are gone: a snapshot stands for them."""
+        self._epoch_before = 0
+        """Epoch of the entry before the first one that is held."""
+        self._snapshot: Entry | None = None
+        self.snapshot_index = 0
+        """Index of the entry that stands for itself and all before it; 0 without one."""
         self._configurations: list[tuple[int, ConfigureRecord]] = []
+        self._fences: dict[Ledger, int] = {}
+        """Index of the first entry that fences a ledger."""
+        self.added_bytes = 0
+        """Bytes of all entries that were ever added."""
         self._expected = _Expected(0, 0, 0)
         self.membership = Membership()
         """The configurations that count, committed or not: those of the newest CONFIGURE records."""
@@ -57,21 +68,35 @@ class DecisionLog:
 
     @property
     def last_index(self) -> int:
-        return len(self._entries)
+        return self.first_index - 1 + len(self._entries)
 
     @property
     def last_epoch(self) -> int:
-        return self._entries[-1].epoch if self._entries else 0
+        return self._entries[-1].epoch if self._entries else self._epoch_before
 
     def entry(self, index: int) -> Entry:
-        """Return the entry at an index from 1 to `last_index`."""
-        return self._entries[index - 1]
+        """Return the entry at an index from `first_index` to `last_index`, or the snapshot at its index."""
+        if index < self.first_index:
+            assert self._snapshot is not None
+            assert index == self.snapshot_index
+            return self._snapshot
+        return self._entries[index - self.first_index]
+
+    @property
+    def snapshot(self) -> Entry | None:
+        """The entry that stands for all up to `snapshot_index`."""
+        return self._snapshot
 
     def epoch_at(self, index: int) -> int:
-        """Return the epoch of an entry; 0 for index 0, and -1 beyond the end."""
-        if index > len(self._entries):
+        """Return the epoch of an entry; 0 for index 0, and -1 beyond the end and for entries that are gone."""
+        at = index - self.first_index
+        if at >= len(self._entries) or at < -1:
             return -1
-        return self._entries[index - 1].epoch if index > 0 else 0
+        return self._entries[at].epoch if at >= 0 else self._epoch_before
+
+    def next_after(self, index: int) -> int:
+        """Return the index of the entry after another one, or that of the snapshot if that entry is gone."""
+        return index + 1 if index + 1 >= self.first_index else self.snapshot_index
 
     def offer(self, epoch: int, index: int, entry: Entry, promised: int) -> Appended:
         """Add an entry if it follows the entry that its manager had before it.
@@ -81,7 +106,7 @@ class DecisionLog:
         """
         if index < 1:
             return Appended.REFUSED
-        if self.epoch_at(index) == epoch:
+        if index < self.first_index or self.epoch_at(index) == epoch:
             return Appended.KNOWN
         before = entry.body.previous_epoch
         if before > epoch or (index == 1 and before):
@@ -120,16 +145,20 @@ class DecisionLog:
     def add(self, entry: Entry) -> int:
         """Append an entry of the member itself, or one that is known to follow. Return its index."""
         self._entries.append(entry)
-        index = len(self._entries)
+        self.added_bytes += len(entry.data)
+        index = self.last_index
         for record in entry.body.records:
             if isinstance(record, ConfigureRecord):
                 self._configurations.append((index, record))
                 self._count_configurations()
+            elif isinstance(record, FenceRecord):
+                self._fences.setdefault(record.ledger, index)
         return index
 
     def _truncate(self, last: int) -> None:
         """Drop all entries behind `last`. Other entries will take their places."""
-        del self._entries[last:]
+        del self._entries[last + 1 - self.first_index :]
+        self._fences = {ledger: at for ledger, at in self._fences.items() if at <= last}
         self.written, self.on_disk = min(self.written, last), min(self.on_disk, last)
         while self._configurations and self._configurations[-1][0] > last:
             self._configurations.pop()
@@ -141,7 +170,7 @@ class DecisionLog:
 
     def next_unwritten(self) -> Entry | None:
         """Return the first entry that the store has not been given, or None."""
-        return self._entries[self.written] if self.written < len(self._entries) else None
+        return self.entry(self.written + 1) if self.written < self.last_index else None
 
     def note_on_disk(self, epoch: int, index: int) -> None:
         """Note that an entry is on disk. It may have been replaced meanwhile, or follow one that the disk refused."""
@@ -163,14 +192,48 @@ class DecisionLog:
 
     def fence_index(self, ledger: Ledger) -> int:
         """Return the index of the first entry that fences a ledger; 0 if there is none."""
-        record = FenceRecord(ledger)
-        return next((at for at, entry in enumerate(self._entries, 1) if record in entry.body.records), 0)
+        return self._fences.get(ledger, 0)
+
+    def forget_fence(self, ledger: Ledger) -> None:
+        """Forget where a ledger was fenced, because it is closed."""
+        self._fences.pop(ledger, None)
 
     def fenced(self, after: int) -> list[Ledger]:
         """Return the ledgers that entries behind an index fence."""
-        return [
-            record.ledger
-            for entry in self._entries[after:]
-            for record in entry.body.records
-            if isinstance(record, FenceRecord)
-        ]
+        return [ledger for ledger, index in self._fences.items() if index > after]
+
+    # Snapshots
+
+    def configurations_at(self, index: int) -> list[tuple[int, ConfigureRecord]]:
+        """Return the configurations through an index that may count, with the indexes of their entries."""
+        return [each for each in self._configurations if each[0] <= index][-2:]
+
+    def fences_at(self, index: int) -> list[tuple[int, Ledger]]:
+        """Return the ledgers that entries through an index fence, with the indexes of these entries."""
+        return sorted((at, ledger) for ledger, at in self._fences.items() if at <= index)
+
+    def restore(self, configurations: list[tuple[int, ConfigureRecord]], fences: list[tuple[int, Ledger]]) -> None:
+        """Take what a snapshot tells of the entries before it."""
+        self._configurations = configurations
+        self._fences = {ledger: at for at, ledger in fences}
+        self._count_configurations()
+
+    def begin_with(self, index: int, entry: Entry) -> None:
+        """Put the snapshot of another log in place of all entries. It is still to be written."""
+        self._entries.clear()
+        self.first_index, self._epoch_before = index + 1, entry.epoch
+        self._snapshot, self.snapshot_index = entry, index
+        self.written = self.on_disk = index - 1
+        self.committed = index
+
+    def shorten(self, index: int, entry: Entry) -> None:
+        """Take a snapshot of one's own that is on disk, and drop the entries through the one before.
+
+        Those between the two are held for members that lag a little.
+        """
+        before = self.snapshot_index
+        if before >= self.first_index:
+            self._epoch_before = self.epoch_at(before)
+            del self._entries[: before + 1 - self.first_index]
+            self.first_index = before + 1
+        self._snapshot, self.snapshot_index = entry, index

@@ -51,6 +51,15 @@ class Span(NamedTuple):
     end: int
 
 
+class ClosedLedger(NamedTuple):
+    """A ledger whose final set is decided."""
+
+    ledger: Ledger
+    final: Spans
+    at_ms: int
+    """Time of the decision log at which it was closed."""
+
+
 class _LedgerState:
     """Sequences of one ledger."""
 
@@ -92,6 +101,15 @@ class LedgerTable:
     def fenced_ledgers(self) -> list[Ledger]:
         """Ledgers that are fenced and not closed."""
         return [ledger for ledger, state in self._ledgers.items() if state.is_fenced and state.final is None]
+
+    @property
+    def closed_ledgers(self) -> list[ClosedLedger]:
+        """Ledgers that are closed, by name: in whatever order keepers heard of them, the list is the same."""
+        return [
+            ClosedLedger(ledger, tuple((first, end - 1) for first, end in state.final), state.closed_at_ms)
+            for ledger, state in sorted(self._ledgers.items())
+            if state.final is not None
+        ]
 
     @property
     def open_count(self) -> int:

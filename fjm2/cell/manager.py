@@ -19,6 +19,8 @@ RESEND_MAX: Final = 32
 """Most entries that are sent again with a heartbeat, because no majority has confirmed them."""
 REPLAY_MAX: Final = 64
 """Most entries of the decision log that one fetch gets."""
+SNAPSHOT_INTERVAL_S: Final = 1.0
+"""Shortest time between two sendings of the snapshot, which may have megabytes."""
 
 
 class Manager:
@@ -39,6 +41,8 @@ class Manager:
         self._next_at = now
         self._open_index = 0
         self._claims_until = 0.0
+        self._snapshot_at = now
+        """Time before which the snapshot is not sent again."""
         self._heartbeat_last = 0
         """Last index at the heartbeat before: what has not been confirmed since is sent again."""
 
@@ -189,8 +193,20 @@ class Manager:
                 self._replica.commit(index, now)
                 return
 
-    def replay_decisions(self, wanted: Range) -> None:
-        """Send entries of the log that another keeper lacks."""
-        last = min(wanted.last, wanted.first + REPLAY_MAX - 1, self._replica.log.last_index)
-        for index in range(wanted.first, last + 1):
+    def replay_decisions(self, wanted: Range, now: float) -> None:
+        """Send entries of the log that another keeper lacks. The snapshot stands for those that are gone."""
+        log = self._replica.log
+        first = wanted.first
+        if first < log.first_index:
+            first = log.snapshot_index + 1
+            if now >= self._snapshot_at:
+                self._snapshot_at = now + SNAPSHOT_INTERVAL_S
+                self._send_snapshot()
+        for index in range(first, min(wanted.last, first + REPLAY_MAX - 1, log.last_index) + 1):
             self._send_entry(index)
+
+    def _send_snapshot(self) -> None:
+        log = self._replica.log
+        if log.snapshot is not None:
+            entry = log.snapshot
+            self._context.outgoing.append(SendEntry(entry.epoch, log.snapshot_index, entry.data))

@@ -5,12 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from fjm2.base.errors import ConfigError
 from fjm2.base.ledger import Ledger
 
 from .context import Context
 from .decision_log import Appended, DecisionLog, Entry
 from .ledger_table import LedgerTable, Span
 from .outgoing import Decided, SendCommand, SendStored, TableChanged
+from .snapshots.sections import Section
+from .snapshots.snapshots import SNAPSHOT_ENTRIES, Snapshots
 from .subscription_table import SubscriptionTable
 from .times import REMEMBERED_MS
 from .wire.commands import Counted, Fetch
@@ -23,6 +26,7 @@ from .wire.records import (
     HandRecord,
     MoveRecord,
     Record,
+    SectionRecord,
     TableRecord,
     TimeRecord,
     decode_entry,
@@ -75,12 +79,17 @@ class _EntryMark:
     index: int
 
 
+@dataclass(frozen=True, slots=True)
+class _SnapshotMark:
+    index: int
+
+
 @dataclass(slots=True)
 class _Pending:
     """Something that waits for the disk."""
 
     lsn: int
-    mark: Span | _Promise | _EntryMark
+    mark: Span | _Promise | _EntryMark | _SnapshotMark
 
 
 @dataclass(slots=True)
@@ -96,7 +105,16 @@ class Synced:
 class Replica:
     """Holds what a member has stored, and what its last word is."""
 
-    def __init__(self, context: Context, remembered: Remembered, now: float) -> None:
+    def __init__(
+        self,
+        context: Context,
+        remembered: Remembered,
+        now: float,
+        *,
+        sections: Sequence[Section] = (),
+        snapshot_entries: int = SNAPSHOT_ENTRIES,
+    ) -> None:
+        """Take up what a store holds. `sections` are further parts of the decided state, which snapshots have."""
         self._context = context
         self.log = DecisionLog()
         self.ledgers = LedgerTable()
@@ -112,7 +130,7 @@ class Replica:
         """Index through which the log, and all that it refers to, is on disk."""
         self._table_ready = 0
         self._applied = 0
-        self._time_ms = 0
+        self.snapshots = Snapshots(self.log, self.ledgers, self.table, sections, snapshot_entries)
         self._pending: deque[_Pending] = deque()
         self._fetch_at = {DECISIONS: 0.0, FRAMES: 0.0}
         """Times before which nothing is fetched again."""
@@ -123,14 +141,24 @@ class Replica:
             body = decode_entry(stored.data)
             if body is None:
                 break
-            self.log.add(Entry(stored.epoch, body, stored.data))
+            entry = Entry(stored.epoch, body, stored.data)
+            if not body.sections:
+                self.log.add(entry)
+            elif self.snapshots.adopt(stored.index, entry, now):
+                self._applied = stored.index
+            else:
+                raise ConfigError(
+                    f"the decision log begins with a state that is not known, at index {stored.index}: "
+                    "expected one of this version; use a newer FJM2"
+                )
         self.log.on_disk = self.log.written = self.log.last_index
         for ledger in self.log.fenced(0):
             self.ledgers.fence(ledger, now)
         self._advance_confirmable()
         # Each entry tells what its manager knew as committed.
-        last = self.log.last_index
-        self.commit(max((self.log.entry(index).body.committed for index in range(1, last + 1)), default=0), now)
+        indexes = range(self.log.first_index, self.log.last_index + 1)
+        self.commit(max((self.log.entry(index).body.committed for index in indexes), default=0), now)
+        self._tell_table()
 
     # Writing
 
@@ -185,6 +213,8 @@ class Replica:
         body = decode_entry(data)
         if body is None:
             return Appended.REFUSED
+        if body.sections:
+            return self._offer_snapshot(index, Entry(epoch, body, data), now)
         fenced_before = self.log.last_index
         result = self.log.offer(epoch, index, Entry(epoch, body, data), self.promise.epoch)
         self.confirmable = min(self.confirmable, self.log.last_index)
@@ -193,6 +223,28 @@ class Replica:
             for ledger in self.log.fenced(min(fenced_before, index - 1)):
                 self.ledgers.fence(ledger, now)
         return result
+
+    def _offer_snapshot(self, index: int, entry: Entry, now: float) -> Appended:
+        """Take a snapshot of committed decisions, unless they are known."""
+        if index <= self.log.committed or self.log.epoch_at(index) == entry.epoch:
+            self.commit(index, now)
+            return Appended.KNOWN
+        if not self.snapshots.adopt(index, entry, now):
+            return Appended.REFUSED
+        self._applied = index
+        self.confirmable = min(self.confirmable, index - 1)
+        self.write_entries()
+        self._tell_table()
+        return Appended.ADDED
+
+    def _tell_table(self) -> None:
+        """Tell the driver of the subscriptions that came with a snapshot."""
+        state = self.table.state
+        if self.log.snapshot is not None:
+            for subscription, starts in state.subscriptions:
+                self._context.events.append(TableChanged(state.version, True, subscription, starts))
+            if not state.subscriptions:
+                self.handle_table_ready(state.version)
 
     def propose(self, epoch: int, records: tuple[Record, ...], now: float) -> int:
         """Append an entry as the manager of an epoch. Return its index."""
@@ -217,6 +269,19 @@ class Replica:
             self.log.written = index
             self._pending.append(_Pending(lsn, _EntryMark(entry.epoch, index)))
 
+    def take_snapshot(self) -> None:
+        """Have a snapshot written if one is due. It replaces the entry that it includes last, and all before it."""
+        taken = self.snapshots.take(self._applied, self.confirmable)
+        if taken is None:
+            return
+        index, entry = taken
+        ledger = self.decision_ledger(entry.epoch)
+        lsn = self._context.storage.store_frames(ledger, index, (entry.data,), is_urgent=True)
+        if lsn is None:
+            self.snapshots.withdraw()
+        else:
+            self._pending.append(_Pending(lsn, _SnapshotMark(index)))
+
     def decision_ledger(self, epoch: int) -> Ledger:
         """Return the ledger of the decision log of an epoch."""
         return Ledger(self._context.cell_id, epoch, DECISION_LANE)
@@ -236,7 +301,12 @@ class Replica:
                     synced.has_promise = True
                 case _EntryMark(epoch=epoch, index=index):
                     self.log.note_on_disk(epoch, index)
+                    if index == self.log.snapshot_index:
+                        self._context.storage.release_decisions(self._context.cell_id, index)
                     synced.has_entries = True
+                case _SnapshotMark(index=index):
+                    if self.snapshots.handle_written(index):
+                        self._context.storage.release_decisions(self._context.cell_id, index)
                 case Span() as span:
                     self.ledgers.note_on_disk(span)
                     synced.producers.add(span.ledger.producer_id)
@@ -253,6 +323,8 @@ class Replica:
             match mark:
                 case _EntryMark(epoch=epoch, index=index):
                     self.log.note_refused(epoch, index)
+                case _SnapshotMark():
+                    self.snapshots.withdraw()
                 case Span() as span:
                     self.is_full = True
                     self.ledgers.drop_unsynced((span,))
@@ -260,15 +332,24 @@ class Replica:
     def _advance_confirmable(self) -> None:
         """A decision is confirmed only together with all that it refers to."""
         while self.confirmable < self.log.on_disk:
-            if any(not self.ledgers.is_on_disk(*span) for span in self._spans_of(self.confirmable + 1)):
+            index = self.log.next_after(self.confirmable)
+            if index > self.log.on_disk or any(not self.ledgers.is_on_disk(*span) for span in self._spans_of(index)):
                 return
-            self.confirmable += 1
+            self.confirmable = index
 
     def _spans_of(self, index: int) -> Iterator[Span]:
+        if index < self.log.first_index:
+            yield from self.snapshots.awaited
+            return
         for record in self.log.entry(index).body.records:
             yield from spans_of(record)
 
     # Decisions
+
+    @property
+    def decided_state(self) -> tuple[int, tuple[SectionRecord, ...]]:
+        """Index of the decision that was applied last, and the state after it."""
+        return self._applied, self.snapshots.state(self._applied)
 
     def commit(self, index: int, now: float) -> None:
         """Apply all decisions through an index, which the log is known to share with that of the manager."""
@@ -284,10 +365,12 @@ class Replica:
     def _apply(self, record: Record, now: float) -> None:
         match record:
             case TimeRecord():
-                self._time_ms = max(self._time_ms, record.milliseconds)
-                self.ledgers.forget_closed(self._time_ms - REMEMBERED_MS)
+                time = self.snapshots.time
+                time.milliseconds = max(time.milliseconds, record.milliseconds)
+                self.ledgers.forget_closed(time.milliseconds - REMEMBERED_MS)
             case CloseRecord():
-                self.ledgers.close(record.ledger, record.final, now, self._time_ms)
+                self.ledgers.close(record.ledger, record.final, now, self.snapshots.time.milliseconds)
+                self.log.forget_fence(record.ledger)
             case TableRecord():
                 if self.table.apply(record):
                     event = TableChanged(record.version, record.is_added, record.subscription, record.starts)
@@ -368,7 +451,7 @@ class Replica:
             return []
         return [
             Range(span.ledger, first, min(end - first, _COUNT_MAX))
-            for span in self._spans_of(self.confirmable + 1)
+            for span in self._spans_of(self.log.next_after(self.confirmable))
             for first, end in self.ledgers.missing(*span)
         ]
 
@@ -406,7 +489,10 @@ def last_chain(entries: Sequence[StoredEntry]) -> list[StoredEntry]:
             continue
         at = (entry.epoch, entry.index)
         previous = (body.previous_epoch, entry.index - 1)
-        if entry.index == 1 or previous in known:
+        if body.sections:
+            # A snapshot is of committed decisions: what is before it, or beside it, counts no more.
+            known, before = {at: entry}, {at: (-1, 0)}
+        elif entry.index == 1 or previous in known:
             known[at], before[at] = entry, previous
     chain: list[StoredEntry] = []
     last = max(known, default=None)

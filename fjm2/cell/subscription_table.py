@@ -16,6 +16,13 @@ class SubscriptionKey(NamedTuple):
     name: str
 
 
+class TableState(NamedTuple):
+    """Content of a table: the subscriptions with their start positions, in the order in which they were added."""
+
+    version: int
+    subscriptions: list[tuple[Subscription, tuple[Position, ...]]]
+
+
 class SubscriptionTable:
     """Subscriptions by name, with a version that counts the changes."""
 
@@ -50,6 +57,16 @@ class SubscriptionTable:
         else:
             self._subscriptions.pop(key, None)
         return True
+
+    @property
+    def state(self) -> TableState:
+        """Content of the table."""
+        return TableState(self.version, list(self._subscriptions.values()))
+
+    @state.setter
+    def state(self, state: TableState) -> None:
+        self.version = state.version
+        self._subscriptions = {key_of(each[0]): each for each in state.subscriptions}
 
     def find(self, key: SubscriptionKey) -> Subscription | None:
         """Return a subscription, or None."""

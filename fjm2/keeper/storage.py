@@ -10,6 +10,7 @@ from fjm2.cell.ledger_table import Span
 from fjm2.cell.replica import NOBODY, Remembered, StoredEntry
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import DECISION_LANE
+from fjm2.cell.wire.records import decode_entry
 from fjm2.store.disk import Disk
 from fjm2.store.journal import Journal
 from fjm2.store.queue import APPEND_BYTES_MAX
@@ -67,6 +68,12 @@ class JournalStorage:
         """Give up frames. Their sequences stay known, so that they are not stored again."""
         self._journal.release(ledger, ranges)
 
+    def release_decisions(self, cell_id: int, before: int) -> None:
+        """Give up the entries of the decision log before an index, in the ledgers of all epochs."""
+        for ledger in self._journal.ledgers():
+            if ledger.lane == DECISION_LANE and ledger.producer_id == cell_id:
+                self._journal.release(ledger, [(1, before)])
+
 
 def promises_of(cell_id: int) -> Ledger:
     """Return the ledger that the promises of a cell's members are filed under."""
@@ -112,7 +119,8 @@ def _entries(journal: Journal, disk: Disk, ledger: Ledger) -> list[StoredEntry]:
     while at is not None:
         read = journal.read(ledger, _ALL, _READ_BYTES, at)
         for index, data in zip(read.sequences.tolist(), read.fetch(disk), strict=True):
-            if data is None:
+            # The journal verifies what comes after its checkpoint. Only decisions before it may be damaged unnoticed.
+            if data is None or decode_entry(data) is None:
                 raise JournalError(
                     f"entry {index} of the decision log {ledger} cannot be read: expected what was confirmed; "
                     "open the store with renew"

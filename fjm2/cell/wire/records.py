@@ -1,6 +1,7 @@
 """Records of decisions, and the entries of the decision log that hold them."""
 
 import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -37,6 +38,7 @@ _APPLY = struct.Struct(">QI")
 _REFUSED = struct.Struct(">QB")
 _RETURN = struct.Struct(">QB")
 _U64 = struct.Struct(">Q")
+_CHECKSUM = struct.Struct(">I")
 
 
 class RecordType(IntEnum):
@@ -53,6 +55,7 @@ class RecordType(IntEnum):
     FENCE = 9
     CLOSE = 10
     TIME = 11
+    SECTION = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,22 @@ class TimeRecord:
         return pack(_U64, self.milliseconds)
 
 
+@dataclass(frozen=True, slots=True)
+class SectionRecord:
+    """A part of the decided state, in an entry that stands for all entries before it.
+
+    It has a checksum of its own: it is read again long after the batch that it came in was verified.
+    """
+
+    type: ClassVar = RecordType.SECTION
+    name: str
+    data: bytes
+
+    def encode(self) -> bytes:
+        content = encode_text(self.name) + self.data
+        return pack(_CHECKSUM, zlib.crc32(content)) + content
+
+
 Record = (
     OpenRecord
     | ConfigureRecord
@@ -230,6 +249,7 @@ Record = (
     | FenceRecord
     | CloseRecord
     | TimeRecord
+    | SectionRecord
 )
 
 
@@ -242,6 +262,11 @@ class EntryBody:
     committed: int
     """Index through which the manager knew the log as committed."""
     records: tuple[Record, ...]
+
+    @property
+    def sections(self) -> tuple[SectionRecord, ...]:
+        """The sections of a snapshot; none for any other entry."""
+        return tuple(record for record in self.records if isinstance(record, SectionRecord))
 
     def encode(self) -> bytes:
         check_count("records", len(self.records), 0, RECORDS_MAX)
@@ -264,9 +289,11 @@ def decode_entry(body: bytes) -> EntryBody | None:
         require(count <= RECORDS_MAX)
         records = tuple(_read_record(reader) for _ in range(count))
         reader.end()
+        entry = EntryBody(previous_epoch, committed, records)
+        require(len(entry.sections) in (0, len(records)))  # a snapshot has nothing else
     except MalformedError:
         return None
-    return EntryBody(previous_epoch, committed, records)
+    return entry
 
 
 def _read_record(reader: FieldReader) -> Record:
@@ -280,10 +307,20 @@ def _read_record(reader: FieldReader) -> Record:
     return record
 
 
-def _decode_configure(reader: FieldReader) -> ConfigureRecord:
+def read_configure(reader: FieldReader) -> ConfigureRecord:
+    """Read the content of a CONFIGURE record."""
     number, members_wanted, count, state, zero = reader.unpack(_CONFIGURE)
     require(1 <= count <= CONFIGURED_MAX and state <= 1 and not zero)
     return ConfigureRecord(number, members_wanted, read_members(reader, count), bool(state))
+
+
+def _decode_section(reader: FieldReader) -> SectionRecord:
+    (checksum,) = reader.unpack(_CHECKSUM)
+    content = reader.take(reader.remaining)
+    require(zlib.crc32(content) == checksum)
+    reader = FieldReader(content)
+    name = reader.text()
+    return SectionRecord(name, reader.take(reader.remaining))
 
 
 def _decode_table(reader: FieldReader) -> TableRecord:
@@ -310,7 +347,7 @@ def _decode_hand(reader: FieldReader) -> HandRecord:
 
 _DECODERS: Final[dict[int, Callable[[FieldReader], Record]]] = {
     RecordType.OPEN: lambda _: OpenRecord(),
-    RecordType.CONFIGURE: _decode_configure,
+    RecordType.CONFIGURE: read_configure,
     RecordType.TABLE: _decode_table,
     RecordType.APPLY: _decode_apply,
     RecordType.HAND: _decode_hand,
@@ -320,4 +357,5 @@ _DECODERS: Final[dict[int, Callable[[FieldReader], Record]]] = {
     RecordType.FENCE: lambda reader: FenceRecord(read_ledger(reader)),
     RecordType.CLOSE: lambda reader: CloseRecord(read_ledger(reader), read_spans(reader)),
     RecordType.TIME: lambda reader: TimeRecord(*reader.unpack(_U64)),
+    RecordType.SECTION: _decode_section,
 }

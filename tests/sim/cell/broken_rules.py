@@ -56,11 +56,12 @@ def vote_for_old_logs(patch: Patch) -> None:
 
     def receive_request(self: Any, request: Any, now: float, *, is_managing: bool) -> None:
         log = self._replica.log
-        entries, log._entries = log._entries, []
+        held = log._entries, log.first_index, log._epoch_before
+        log._entries, log.first_index, log._epoch_before = [], 1, 0
         try:
             receive(self, request, now, is_managing=is_managing)
         finally:
-            log._entries = entries
+            log._entries, log.first_index, log._epoch_before = held
 
     patch.setattr(election.Election, "receive_request", receive_request)
 

@@ -38,6 +38,7 @@ from fjm2.cell.wire.records import (
     FenceRecord,
     Hand,
     HandRecord,
+    SectionRecord,
     Subscription,
     TableRecord,
     TimeRecord,
@@ -49,6 +50,8 @@ from fjm2.store.opening import DamagedStoreError
 
 BUS_KEY: Final = 1 << 127
 NEVER: Final = float("inf")
+SNAPSHOT_ENTRIES: Final = 5
+"""Entries after which a snapshot is taken: lives of seconds see many."""
 RETRY_S: Final = 1.0
 """Time after which a full disk is asked for room again."""
 
@@ -89,6 +92,7 @@ class Keeper:
             world.now,
             members_wanted=self.members_wanted,
             remembered=remembered,
+            snapshot_entries=SNAPSHOT_ENTRIES,
         )
         self.world.later(RETRY_S, self._retry, self)
         self.settle()
@@ -361,7 +365,7 @@ class World:
     def _check_references(self, cell: Cell) -> None:
         """Check that a manager holds what committed decisions refer to."""
         log = cell.replica.log
-        for index in range(1, log.committed + 1):
+        for index in range(log.first_index, log.committed + 1):
             for record in log.entry(index).body.records:
                 if not all(cell.replica.ledgers.is_on_disk(*span) for span in spans_of(record)):
                     raise BrokenPromiseError(f"entry {index} is decided, and the manager lacks what it refers to")
@@ -440,10 +444,23 @@ class World:
         for writer in self.writers:
             assert writer.tracker.standing(self.now) is Standing.ABLE
         self._check_frames()
+        self._check_states()
+        log = last.cell.replica.log
         for index, (epoch, data) in self.decided.items():
-            entry = last.cell.replica.log.entry(index)
+            if index < log.first_index:
+                continue
+            entry = log.entry(index)
             if (entry.epoch, entry.data) != (epoch, data):
                 raise BrokenPromiseError(f"entry {index} was decided, and the manager has another one")
+
+    def _check_states(self) -> None:
+        """Check that members that applied the same decisions, or a snapshot of them, have the same state."""
+        states: dict[int, tuple[SectionRecord, ...]] = {}
+        for keeper in self.keepers:
+            if keeper.cell is not None:
+                index, state = keeper.cell.replica.decided_state
+                if states.setdefault(index, state) != state:
+                    raise BrokenPromiseError(f"two states after decision {index}: {self.describe()}")
 
     def _check_frames(self) -> None:
         """Check that W disks hold what is confirmed, unchanged."""

@@ -119,4 +119,10 @@ record_strategy: SearchStrategy[records.Record] = st.one_of(
     st.builds(records.CloseRecord, ledgers, spans),
     st.builds(records.TimeRecord, u64),
 )
-entries = st.builds(records.EntryBody, u32, u64, st.lists(record_strategy, max_size=4).map(tuple))
+section_strategy = st.builds(records.SectionRecord, texts, st.binary(max_size=40))
+entries = st.builds(
+    records.EntryBody,
+    u32,
+    u64,
+    st.one_of(st.lists(record_strategy, max_size=4), st.lists(section_strategy, max_size=4)).map(tuple),
+)

@@ -31,6 +31,8 @@ class Store:
         """True if a full store has room for what is urgent."""
         self.refused: list[int] = []
         self.writes: list[object] = []
+        self.released: list[tuple[int, int]] = []
+        """Cells whose decisions were released, and the index before which."""
         self.counted: dict[Ledger, list[tuple[int, int]]] = {}
 
     @property
@@ -60,6 +62,9 @@ class Store:
         for low, high in self.counted.get(ledger, ()):
             found.remove(low, high)
         return found
+
+    def release_decisions(self, cell_id: int, before: int) -> None:
+        self.released.append((cell_id, before))
 
     def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
         self._write((ledger, tuple(ranges)))

@@ -12,6 +12,7 @@ from fjm2.cell.ledger_table import Span
 from fjm2.cell.replica import NOBODY, Remembered, StoredEntry
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import DECISION_LANE
+from fjm2.cell.wire.records import EntryBody, SectionRecord, TimeRecord
 from fjm2.keeper.storage import JournalStorage, member_of
 from fjm2.store.config import StoreConfig
 from fjm2.store.journal import Journal
@@ -19,6 +20,8 @@ from fjm2.store.journal import Journal
 CELL = 77
 VOTED = bytes(range(16))
 WRITER = Ledger(5, 0, 1)
+FOUNDED, OPENED, DECIDED = (EntryBody(0, 0, (TimeRecord(time),)).encode() for time in range(3))
+LONG = EntryBody(0, 0, (SectionRecord("part", bytes(2000)),)).encode()
 
 
 def decisions(epoch: int, cell_id: int = CELL) -> Ledger:
@@ -42,16 +45,16 @@ def test_frames_promises_and_decisions_of_all_epochs_are_remembered() -> None:
     storage = store.storage
     assert storage.store_frames(WRITER, 1, [b"one", b"two"]) == 1
     assert storage.store_promise(CELL, 3, VOTED) == 1
-    assert storage.store_frames(decisions(0), 1, [b"founded"], is_urgent=True) == 1
+    assert storage.store_frames(decisions(0), 1, [FOUNDED], is_urgent=True) == 1
     store.sync()
-    assert storage.store_frames(decisions(3), 2, [b"opened", b"decided"], is_urgent=True) == 2
+    assert storage.store_frames(decisions(3), 2, [OPENED, DECIDED], is_urgent=True) == 2
     store.sync()
     found = remembered(store)
     assert (found.cell_id, found.promised, found.voted_for, found.lsn) == (CELL, 3, VOTED, 2)
     assert sorted(found.entries, key=lambda entry: entry.index) == [
-        StoredEntry(0, 1, b"founded"),
-        StoredEntry(3, 2, b"opened"),
-        StoredEntry(3, 3, b"decided"),
+        StoredEntry(0, 1, FOUNDED),
+        StoredEntry(3, 2, OPENED),
+        StoredEntry(3, 3, DECIDED),
     ]
     assert found.spans == [Span(WRITER, 1, 3)]
 
@@ -113,7 +116,7 @@ def test_decisions_and_promises_go_on_when_there_is_no_room_for_frames() -> None
     assert store.journal.is_full
     assert storage.store_counted(WRITER, at, 5) is None
     assert storage.store_promise(CELL, 1, VOTED) is not None
-    assert storage.store_frames(decisions(1), 1, [bytes(2000)], is_urgent=True) is not None
+    assert storage.store_frames(decisions(1), 1, [LONG], is_urgent=True) is not None
     assert storage.store_frames(WRITER, at, [bytes(2000)], is_urgent=True) is not None  # a request
     store.sync()
     assert remembered(store).promised == 1
@@ -155,7 +158,7 @@ def test_appends_go_through_the_function_that_was_given() -> None:
 
 def test_long_logs_are_read_in_portions() -> None:
     store = Store(config=StoreConfig(segment_bytes=1 << 20, store_bytes_max=64 << 20))
-    bodies = [Random(n).randbytes(100_000) for n in range(40)]
+    bodies = [EntryBody(1, 0, (SectionRecord("part", Random(n).randbytes(100_000)),)).encode() for n in range(40)]
     for index, data in enumerate(bodies, 1):
         store.storage.store_frames(decisions(1), index, [data], is_urgent=True)
         store.sync()
@@ -164,7 +167,7 @@ def test_long_logs_are_read_in_portions() -> None:
 
 def test_a_decision_that_cannot_be_read_is_an_error() -> None:
     store = Store()
-    store.storage.store_frames(decisions(1), 1, [b"decided"], is_urgent=True)
+    store.storage.store_frames(decisions(1), 1, [DECIDED], is_urgent=True)
     store.sync()
     store.disk.fail = lambda call, _: errno.EIO if call == "pread" else 0
     with pytest.raises(JournalError, match=r"entry 1 of the decision log .* cannot be read"):
@@ -183,3 +186,44 @@ def test_a_store_that_is_opened_anew_takes_the_same_sequences_no_second_time() -
     assert not store.storage.live(WRITER, 1, 2)
     journal: Journal = store.journal
     assert list(journal.known(WRITER)) == [(1, 2)]
+
+
+def test_a_decision_that_is_damaged_is_an_error() -> None:
+    """Its batch came before the checkpoint, so that nothing verifies it."""
+    store = Store()
+    store.storage.store_frames(decisions(1), 1, [LONG], is_urgent=True)
+    store.sync()
+    store.checkpoint()
+    name = next(name for name in store.disk.names() if LONG in store.disk.content(name))
+    store.disk.flip(name, store.disk.content(name).index(LONG) + 500)
+    store.disk.kill()
+    with pytest.raises(JournalError, match=r"entry 1 of the decision log .* cannot be read"):
+        remembered(store)
+
+
+def test_a_snapshot_replaces_the_entry_at_its_index_and_the_entries_before_it() -> None:
+    store = Store()
+    for index in range(1, 6):
+        store.storage.store_frames(decisions(index // 3), index, [DECIDED], is_urgent=True)
+    store.sync()
+    store.storage.store_frames(decisions(1), 5, [LONG], is_urgent=True)
+    store.sync()
+    store.storage.release_decisions(CELL, 5)
+    assert [(entry.index, entry.data) for entry in store.remember().entries] == [(5, LONG)]
+    # Before the next checkpoint the entries are back, and the snapshot is there all the same.
+    found = remembered(store).entries
+    assert sorted((entry.index, entry.data) for entry in found) == [*((n, DECIDED) for n in range(1, 5)), (5, LONG)]
+    store.storage.release_decisions(CELL, 5)
+    store.checkpoint()
+    assert [(entry.index, entry.data) for entry in remembered(store).entries] == [(5, LONG)]
+    assert list(store.journal.known(decisions(1))) == [(3, 6)]
+
+
+def test_the_decisions_of_other_cells_and_frames_are_not_released_with_those_of_a_cell() -> None:
+    store = Store()
+    store.storage.store_frames(decisions(0, CELL + 1), 1, [DECIDED], is_urgent=True)
+    store.storage.store_frames(WRITER, 1, [b"frame"])
+    store.sync()
+    store.storage.release_decisions(CELL, 9)
+    assert store.storage.live(decisions(0, CELL + 1), 1, 2)
+    assert store.storage.live(WRITER, 1, 2)

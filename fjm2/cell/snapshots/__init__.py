@@ -1,0 +1,1 @@
+"""The state that decisions have left, as one entry in place of all entries before it."""
