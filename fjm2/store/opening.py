@@ -6,13 +6,14 @@ from fjm2.base.errors import ConfigError
 
 from .config import RESERVED_SEGMENTS, StoreConfig
 from .disk import Disk
+from .errors import NoRoomError
 from .format.identity import Identity, write_identity
 from .journal import Journal
 from .recovery import FAILED, Recovered, recover
 from .runs import KEEPER_ID_BYTES
 from .segments import Segment, Space
 from .verification import Damage
-from .writes import SegmentWrite
+from .writes import NO_ROOM, SegmentWrite
 
 _PIECE_BYTES = 1 << 20
 _INCARNATION_BITS = 64
@@ -46,6 +47,8 @@ def open_journal(
         return _open(disk, config, random, keeper_id, accept_loss, renew)
     except OSError as error:
         name = error.filename or "the directory of the store"
+        if error.errno in NO_ROOM:
+            raise NoRoomError(f"{name}: {error.strerror}: expected room for a store; delete other files") from error
         raise ConfigError(
             f"{name}: {error.strerror}: expected a disk that can be read and written; look into the system's log"
         ) from error
@@ -149,7 +152,7 @@ def _renew(disk: Disk, journal: Journal) -> None:
         write.perform(disk)
         journal.housekeeping.handle_done(write)
         if write.has_no_room:
-            raise ConfigError("no room for a checkpoint: expected some free bytes on the disk; delete other files")
+            raise NoRoomError("no room for a checkpoint: expected some free bytes on the disk; delete other files")
     write_identity(disk, journal.identity)
     disk.unlink(FAILED)
     disk.sync_directory()

@@ -12,6 +12,7 @@ from typing import Self
 from fjm2.base.errors import ConfigError
 
 from ..disk import Buffer, byte_count
+from ..errors import StoreInUseError, WrongOwnerError
 
 LOCK = "lock"
 _PARTS_MAX = 1024
@@ -26,7 +27,8 @@ class OsDisk:
     def __init__(self, directory: str | os.PathLike[str], *, read_only: bool = False) -> None:
         """Lock a directory, and make it first if it is missing. With `read_only` nothing is made or changed.
 
-        Raises ConfigError if another process holds the lock, or if others may write to the directory.
+        Raises StoreInUseError if another process holds the lock, and WrongOwnerError if others own the directory or may
+        write to it.
         """
         self._path = Path(directory)
         self._mode = os.O_RDONLY if read_only else os.O_RDWR
@@ -65,10 +67,12 @@ class OsDisk:
 
     def _check(self, path: Path, found: os.stat_result) -> None:
         if found.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
-            raise ConfigError(f"{path}: belongs to user {found.st_uid}: expected {os.geteuid()}, who runs this program")
+            raise WrongOwnerError(
+                f"{path}: belongs to user {found.st_uid}: expected {os.geteuid()}, who runs this program"
+            )
         if found.st_mode & _OTHERS_MAY_WRITE:
             mode = stat.S_IMODE(found.st_mode)
-            raise ConfigError(f"{path}: mode {mode:o}: expected that only its owner may write; chmod go-w {path}")
+            raise WrongOwnerError(f"{path}: mode {mode:o}: expected that only its owner may write; chmod go-w {path}")
         if path != self._path and not stat.S_ISREG(found.st_mode):
             raise ConfigError(f"{path}: not a regular file: expected files of a store only")
 
@@ -82,7 +86,7 @@ class OsDisk:
             return
         except BlockingIOError as error:
             holder = os.pread(self._lock, _LOCK_TEXT_BYTES_MAX, 0).decode("ascii", "replace").strip()
-            raise ConfigError(
+            raise StoreInUseError(
                 f"{self._path / LOCK}: held by {holder or 'another process'}: expected a store that nobody has open; "
                 "stop that program, or name another directory"
             ) from error

@@ -6,11 +6,11 @@ from struct import Struct
 
 import numpy as np
 
-from fjm2.base.errors import ConfigError
 from fjm2.base.ledger import Ledger
 
 from ..contents import Contents
 from ..disk import Buffer, Disk
+from ..errors import NewerFormatError
 from ..index import LENGTH, OFFSET, SEGMENT, Entries, LedgerIndex
 from ..segments import Segment
 from .checksums import PREFERRED, Algorithm, algorithm_of, checksum_of
@@ -146,7 +146,7 @@ class _Reader:
 
 
 def decode(disk: Disk, name: str) -> Snapshot | None:
-    """Return the content of a checkpoint, or None if it is damaged. Raise ConfigError if it is of a newer format."""
+    """Return the content of a checkpoint, or None if it is damaged. Raise NewerFormatError if a newer FJM2 wrote it."""
     file = disk.open(name)
     try:
         size = disk.size(file)
@@ -156,10 +156,12 @@ def decode(disk: Disk, name: str) -> Snapshot | None:
             return None
         version = int.from_bytes(head[4:8], "big")
         if version > VERSION:
-            raise ConfigError(f"{name}: format {version} at offset 4: expected {VERSION} at most; use a newer FJM2")
+            raise NewerFormatError(
+                f"{name}: format {version} at offset 4: expected {VERSION} at most; use a newer FJM2"
+            )
         return _decode(_Reader(disk, file, size - _TRAILER_BYTES), size)
     except (ValueError, OSError) as error:
-        if isinstance(error, ConfigError):
+        if isinstance(error, NewerFormatError):
             raise
         return None
     finally:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 from struct import Struct
 
-from fjm2.base.errors import ConfigError
-
 from ..disk import Disk, read_whole, replace_file
+from ..errors import NewerFormatError
 from .checksums import PREFERRED, algorithm_of, checksum_of
 
 IDENTITY = "identity"
@@ -41,7 +40,7 @@ class Identity:
 
 
 def parse_identity(data: bytes) -> Identity | None:
-    """Return the identity in a file, or None if the file is damaged. Raise ConfigError if it is of a newer format."""
+    """Return the identity in a file, or None if it is damaged. Raise NewerFormatError if a newer FJM2 wrote it."""
     if len(data) < _FORMAT.size:
         return None
     magic, checksum, version, keeper_id, incarnation, cell_id = _FORMAT.unpack_from(data)
@@ -49,7 +48,7 @@ def parse_identity(data: bytes) -> Identity | None:
     if algorithm is None or checksum_of(algorithm, [data[_CHECKED:]]) != checksum:
         return None
     if version > VERSION:
-        raise ConfigError(
+        raise NewerFormatError(
             f"{IDENTITY}: format {version} at offset {_CHECKED}: expected {VERSION} at most; use a newer FJM2"
         )
     return Identity(keeper_id, incarnation, cell_id)
