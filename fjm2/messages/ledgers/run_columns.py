@@ -54,6 +54,10 @@ class RunColumns:
         intact[numbered] = intact_at(self.buffer, places, self.sections[numbered])
         return intact
 
+    def body(self, index: int) -> bytes:
+        """Return a copy of the body of a frame."""
+        return bytes(self.buffer[self._bodies[index] : int(self.ends[index])])
+
     def pieces(self, chosen: NDArray[np.bool_]) -> list[memoryview]:
         """Return the chosen frames in order, without copying them. Those that follow each other are one piece."""
         places = np.flatnonzero(chosen)

@@ -1,0 +1,128 @@
+"""Frames of a bus, sorted for the cell: those to be stored, those to be counted, and decisions."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fjm2.base.ledger import Ledger
+from fjm2.bus.lane import LANE_OF_PRIORITY
+from fjm2.messages.destination import QUEUE_FLAG, Queue
+from fjm2.messages.frame import Frame
+from fjm2.messages.ledgers.run_columns import RunColumns, columns_of
+
+from .counts import KeeperCounts
+from .decisions import DECISIONS
+from .frame_slices import FrameSlices
+
+_LANES: Final = np.array(LANE_OF_PRIORITY, np.uint8)
+_STORED, _URGENT, _COUNTED, _DECISION = range(4)
+REQUESTS: Final = Queue("FJM2.CELL")
+"""Destination of the requests of clients, by which consumers make room in a store that is full."""
+
+
+class FrameTaker(Protocol):
+    """The part of a cell that takes frames."""
+
+    @property
+    def cell_id(self) -> int: ...
+    def receive_frames(
+        self,
+        ledger: Ledger,
+        first: int,
+        frames: Sequence[bytes],
+        source: int,
+        now: float,
+        *,
+        is_fetched: bool = False,
+        is_urgent: bool = False,
+    ) -> None: ...
+    def receive_counted(self, ledger: Ledger, first: int, count: int, source: int, now: float) -> None: ...
+    def receive_entry(self, epoch: int, index: int, data: bytes, now: float) -> None: ...
+
+
+class FrameIntake:
+    """Takes the frames of all senders, run by run. Implements `RunTap`."""
+
+    def __init__(
+        self,
+        cell: FrameTaker,
+        counts: KeeperCounts,
+        clock: Callable[[], float],
+        on_taken: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        """Call `on_taken` with a sender's node and the producer id for each run of numbered frames."""
+        self.topics: NDArray[np.uint32] = np.empty(0, np.uint32)
+        """Hashes of the topics that the table of subscriptions names."""
+        self._cell = cell
+        self._counts = counts
+        self._clock = clock
+        self._on_taken = on_taken
+
+    def take_run(self, sender_id: int, frames: list[Frame]) -> None:
+        """Take the frames that end in one run of a lane."""
+        self.take(sender_id, frames)
+
+    def take(self, sender_id: int, frames: list[Frame], *, is_fetched: bool = False) -> None:
+        """Pass frames on, each run of consecutive ones at once. Frames without a number are none of the cell's.
+
+        `is_fetched` tells those that another keeper sent.
+        """
+        for columns in columns_of(frames):
+            intact = columns.intact()
+            self._counts.frames_broken += int(np.count_nonzero(columns.has_number)) - int(np.count_nonzero(intact))
+            places = np.flatnonzero(intact)
+            if len(places):
+                self._pass_on(sender_id, columns, places, is_fetched)
+
+    def _pass_on(self, sender_id: int, columns: RunColumns, places: NDArray[np.intp], is_fetched: bool) -> None:
+        headers, sections = columns.headers[places], columns.sections[places]
+        hashes = headers["destination_hash"]
+        is_kept = (headers["flags"] & QUEUE_FLAG).astype(bool) | np.isin(hashes, self.topics)
+        # What another keeper kept, it kept for a reason.
+        kinds = np.where(is_kept | is_fetched, _STORED, _COUNTED)
+        kinds[hashes == REQUESTS.frame_hash] = _URGENT
+        kinds[hashes == DECISIONS.frame_hash] = _DECISION
+        lanes = _LANES[headers["priority"]]
+        producers, epochs, sequences = sections["producer_id"], sections["producer_epoch"], sections["sequence"]
+        is_same = (
+            (np.diff(places) == 1)
+            & (producers[1:] == producers[:-1])
+            & (epochs[1:] == epochs[:-1])
+            & (sequences[1:] == sequences[:-1] + np.uint64(1))
+            & (lanes[1:] == lanes[:-1])
+            & (kinds[1:] == kinds[:-1])
+        )
+        starts = np.r_[0, np.flatnonzero(~is_same) + 1]
+        ends = np.r_[starts[1:], len(places)]
+        runs = zip(
+            *(column[starts].tolist() for column in (producers, epochs, lanes, sequences, kinds, places)),
+            (ends - starts).tolist(),
+            strict=True,
+        )
+        now = self._clock()
+        for producer, epoch, lane, first, kind, place, count in runs:
+            ledger = Ledger(producer, epoch, lane)
+            if kind == _DECISION:
+                self._pass_decisions(columns, ledger, first, place, count, now)
+                continue
+            if not is_fetched:
+                self._on_taken(sender_id, producer)
+            if kind == _COUNTED:
+                self._counts.frames_counted += count
+                self._cell.receive_counted(ledger, first, count, sender_id, now)
+                continue
+            self._counts.frames_stored += count
+            frames = FrameSlices(columns, place, place + count)
+            is_urgent = kind == _URGENT
+            self._cell.receive_frames(ledger, first, frames, sender_id, now, is_fetched=is_fetched, is_urgent=is_urgent)
+
+    def _pass_decisions(
+        self, columns: RunColumns, ledger: Ledger, first: int, place: int, count: int, now: float
+    ) -> None:
+        if ledger.producer_id != self._cell.cell_id:
+            self._counts.decisions_foreign += count
+            return
+        for index in range(count):
+            self._cell.receive_entry(ledger.producer_epoch, first + index, columns.body(place + index), now)
