@@ -19,7 +19,7 @@ Environment variables of these commands, and of any program that uses FJM2:
   FJM2_TRACE_LABELS     labels of each line, as a JSON object
 """
 
-_COMMANDS = ("pub", "sub", "request", "reply", "trace", "doctor", "top", "topics", "tail", "completion")
+_COMMANDS = ("pub", "sub", "request", "reply", "keep", "trace", "doctor", "top", "topics", "tail", "completion")
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 

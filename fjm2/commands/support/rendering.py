@@ -174,6 +174,17 @@ def _headers(message: Message) -> bytes:
 
 
 def _json_line(message: Message) -> bytes:
+    return json_line(described(message))
+
+
+def json_line(told: dict[str, Any]) -> bytes:
+    """Return an object as a line of JSON. Raise FJM2Error if JSON cannot have one of its values."""
+    return _dumped(told) + b"\n"
+
+
+def described(message: Message) -> dict[str, Any]:
+    """Return headers, properties and body of a message in a form that JSON supports. Raise FJM2Error if it cannot be
+    read."""
     body, properties = _body(message), _properties(message)
     told: dict[str, Any] = {
         "destination": str(message.destination),
@@ -197,7 +208,7 @@ def _json_line(message: Message) -> bytes:
         told["body_types"] = {name: _TYPE_NAMES[type(value)] for name, value in body.items()}
     elif isinstance(message, StreamMessage):
         told["body_types"] = [_TYPE_NAMES[type(value)] for value in body]
-    return _dumped(told) + b"\n"
+    return told
 
 
 def describe_error(error: FJM2Error, message: Message) -> str:

@@ -1,0 +1,146 @@
+"""`fjm2 keep`: runs a keeper, and looks at keepers and their stores."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from fjm2.bus.bus import Bus
+from fjm2.bus.config import DEFAULT_GROUP, DEFAULT_PORT
+from fjm2.cell.outgoing import State
+from fjm2.keeper.keeper import Keeper, keeper_config
+from fjm2.keeper.store_directory import OpenStore, config_of, open_store, wait_for_store
+
+from .support.bus_link import say
+from .support.bus_options import BusUri
+from .support.common import run
+from .support.keeping import DEFAULT_STORE_BYTES, Size, store_errors
+from .support.lazy_group import LazyCommands
+
+_SUBCOMMANDS = ("status", "check", "export", "bench")
+
+
+class KeepGroup(click.Group):
+    """A command that is a group, too, if its first word names one of its commands."""
+
+    allow_extra_args = False
+    allow_interspersed_args = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            ctx.args = args
+            return args
+        return click.Command.parse_args(self, ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        if not ctx.args:
+            return click.Command.invoke(self, ctx)
+        name, *rest = ctx.args
+        # Its name has both words, as the directory is no part of it.
+        with self.commands[name].make_context(f"{ctx.info_name} {name}", rest, parent=ctx.parent) as inner:
+            return inner.command.invoke(inner)
+
+
+def _directory(_: click.Context, __: click.Parameter, value: Path) -> Path:
+    if str(value) in _SUBCOMMANDS:
+        raise click.BadParameter(f"{value}: a command has that name; write ./{value} for the directory")
+    return value
+
+
+@click.command(
+    cls=KeepGroup,
+    invoke_without_command=True,
+    subcommand_metavar="",
+    commands=LazyCommands({name: f"fjm2.commands.keep_{name}" for name in _SUBCOMMANDS}),
+)
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path), callback=_directory)
+@click.option(
+    "--uri",
+    type=BusUri(),
+    envvar="FJM2_URI",
+    show_envvar=True,
+    default="fjm2://",
+    show_default=f"fjm2://{DEFAULT_GROUP}:{DEFAULT_PORT}",
+    help="URI of the bus, as its members use it.",
+)
+@click.option(
+    "--replicas",
+    type=click.Choice(("1", "3", "5")),
+    default="3",
+    show_default=True,
+    help="Keepers that a new cell has. All keepers of a bus have to say the same.",
+)
+@click.option(
+    "--store-bytes",
+    "store_bytes",
+    type=Size(16 << 20),
+    default=DEFAULT_STORE_BYTES,
+    show_default=True,
+    help="Bytes that the store may take on disk.",
+)
+@click.option("--stand-by", is_flag=True, help="Wait while another process keeps in DIRECTORY, and go on when it ends.")
+@click.option("--json", "as_json", is_flag=True, help="Print each state of the keeper as a JSON object, on one line.")
+def keep(directory: Path, uri: str, replicas: str, store_bytes: int, stand_by: bool, as_json: bool) -> None:
+    """Run a keeper: store what is sent on a bus in DIRECTORY.
+
+    Keepers make queues and durable subscriptions of a bus possible. Those of a bus are a cell: of three, any two go on
+    without the third. DIRECTORY is made if it is missing. A directory named like one of the commands is written
+    ./status.
+
+    It runs until Ctrl-C, which waits for the disk. Exit codes: 1 any other failure, 2 a wrong option, 3 another process
+    keeps in DIRECTORY, 4 the store is damaged, 5 somebody else owns it or may change it, 6 a newer version wrote it,
+    7 the disk is full, 8 the disk failed, 130 Ctrl-C.
+
+    \b
+    Example: fjm2 keep /var/lib/fjm2
+             fjm2 keep store --replicas 1 --uri "fjm2://?interface=127.0.0.1&ttl=0"
+             fjm2 keep status
+             fjm2 keep check /var/lib/fjm2
+    """
+    run(_keep(directory, uri, int(replicas), store_bytes, stand_by, as_json))
+
+
+async def _keep(directory: Path, uri: str, replicas: int, store_bytes: int, stand_by: bool, as_json: bool) -> int:
+    with store_errors():
+        config = config_of(store_bytes)
+        if stand_by:
+            store = await wait_for_store(directory, config, on_wait=lambda error: say(f"standing by: {error}"))
+        else:
+            store = await asyncio.to_thread(open_store, directory, config)
+    try:
+        bus = await Bus.open(keeper_config(uri))
+        try:
+            await _serve(bus, store, replicas, _teller(store, directory, as_json))
+        finally:
+            await bus.close()
+    finally:
+        store.disk.shut()
+    return 0
+
+
+async def _serve(bus: Bus, store: OpenStore, replicas: int, tell: Callable[[State, int], None]) -> None:
+    keeper = Keeper(bus, store, members_wanted=replicas, on_state=tell)
+    try:
+        with store_errors():
+            await keeper.failed()
+    finally:
+        await keeper.close()
+
+
+def _teller(store: OpenStore, directory: Path, as_json: bool) -> Callable[[State, int], None]:
+    """Return a function that prints the states of a keeper."""
+    keeper_id = store.journal.identity.keeper_id.hex()
+    if not as_json:
+        say(f"keeper {keeper_id[:8]} keeps in {directory}")
+
+    def tell(state: State, epoch: int) -> None:
+        if as_json:
+            line = {"keeper": keeper_id, "state": state.name.lower(), "epoch": epoch, "pid": os.getpid()}
+            click.echo(json.dumps(line))
+        else:
+            say(f"{state.name.lower()}, epoch {epoch}")
+
+    return tell
