@@ -45,6 +45,11 @@ class Membership:
         """Number of the newest configuration; 0 without one."""
         return self.configurations[-1].number if self.configurations else 0
 
+    @property
+    def size(self) -> int:
+        """Number of members, each counted once."""
+        return len({member for each in self.configurations for member in each.members})
+
     def has_majority(self, members: Set[Member]) -> bool:
         """Return True if W members of each configuration are among `members`."""
         return bool(self.configurations) and all(

@@ -24,7 +24,9 @@ class Election:
         self._replica = replica
         self._quiet_until = now + NO_VOTE_S
         """Time until which no vote is given. A member that restarts may have renewed a manager before."""
-        self._asks_at = now + SUSPICION_S
+        # Nobody else can be the manager of a cell of one, whose store this process has locked.
+        is_alone = replica.log.membership.size == 1 and context.me in replica.log.membership
+        self._asks_at = now if is_alone else now + SUSPICION_S
         self._is_ranked = False
         self.epoch = 0
         """Epoch that the member is a candidate for; 0 if it is none."""
