@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fjm2.base.ledger import SEQUENCE_MAX, Ledger
 
 from .disk import Buffer, byte_count
+from .laid_frames import LaidFrames
 
 RUN_HEAD = Struct(">QIBBHQII")
 """Ledger, kind, 0, first sequence, count, and bytes behind the lengths."""
@@ -52,7 +53,9 @@ class Run:
 
     @classmethod
     def of(cls, ledger: Ledger, first: int, frames: Sequence[bytes]) -> Self:
-        """Return a run of frames."""
+        """Return a run of frames. Those that lie end to end are not copied: see `cut`."""
+        if isinstance(frames, LaidFrames):
+            return cls.cut(ledger, first, frames.data, frames.lengths)
         lengths = np.fromiter(map(len, frames), np.uint32, len(frames))
         return cls(ledger, Kind.FRAMES, first, len(frames), lengths, b"".join(frames))
 

@@ -1,5 +1,6 @@
 """A directory of the operating system, locked while it is in use."""
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -12,7 +13,8 @@ from typing import Self
 from fjm2.base.errors import ConfigError
 
 from ..disk import Buffer, byte_count
-from ..errors import StoreInUseError, WrongOwnerError
+from ..errors import NoRoomError, StoreInUseError, WrongOwnerError
+from ..writes import NO_ROOM
 
 LOCK = "lock"
 _PARTS_MAX = 1024
@@ -41,7 +43,8 @@ class OsDisk:
                 self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise ConfigError(f"{self._path}: {error.strerror}: expected a directory for a store") from error
+            kind = NoRoomError if error.errno in NO_ROOM else ConfigError
+            raise kind(f"{self._path}: {error.strerror}: expected a directory for a store") from error
         try:
             self._check(self._path, os.fstat(self._directory))
             self._take_lock()
@@ -91,8 +94,12 @@ class OsDisk:
                 "stop that program, or name another directory"
             ) from error
         except OSError as error:
-            raise ConfigError(f"{self._path / LOCK}: {error.strerror}: expected a file that can be locked") from error
-        if not self._is_read_only:
+            kind = NoRoomError if error.errno in NO_ROOM else ConfigError
+            raise kind(f"{self._path / LOCK}: {error.strerror}: expected a file that can be locked") from error
+        # A full disk may have no room for the text, which only helps people. The store in it may still be opened.
+        if self._is_read_only:
+            return
+        with contextlib.suppress(OSError):
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"pid {os.getpid()} on {socket.gethostname()}\n".encode("ascii", "replace"), 0)
 
