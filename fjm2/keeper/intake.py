@@ -11,10 +11,10 @@ from fjm2.bus.lane import LANE_OF_PRIORITY
 from fjm2.messages.destination import QUEUE_FLAG, Queue
 from fjm2.messages.frame import Frame
 from fjm2.messages.ledgers.run_columns import RunColumns, columns_of
+from fjm2.store.laid_frames import LaidFrames
 
 from .counts import KeeperCounts
 from .decisions import DECISIONS
-from .frame_slices import FrameSlices
 
 _LANES: Final = np.array(LANE_OF_PRIORITY, np.uint8)
 _STORED, _URGENT, _COUNTED, _DECISION = range(4)
@@ -87,7 +87,7 @@ class FrameIntake:
         lanes = _LANES[headers["priority"]]
         producers, epochs, sequences = sections["producer_id"], sections["producer_epoch"], sections["sequence"]
         is_same = (
-            (np.diff(places) == 1)
+            (columns.starts[places[1:]] == columns.ends[places[:-1]])
             & (producers[1:] == producers[:-1])
             & (epochs[1:] == epochs[:-1])
             & (sequences[1:] == sequences[:-1] + np.uint64(1))
@@ -114,7 +114,7 @@ class FrameIntake:
                 self._cell.receive_counted(ledger, first, count, sender_id, now)
                 continue
             self._counts.frames_stored += count
-            frames = FrameSlices(columns, place, place + count)
+            frames = _laid(columns, place, count)
             is_urgent = kind == _URGENT
             self._cell.receive_frames(ledger, first, frames, sender_id, now, is_fetched=is_fetched, is_urgent=is_urgent)
 
@@ -126,3 +126,11 @@ class FrameIntake:
             return
         for index in range(count):
             self._cell.receive_entry(ledger.producer_epoch, first + index, columns.body(place + index), now)
+
+
+def _laid(columns: RunColumns, place: int, count: int) -> LaidFrames:
+    """Return consecutive frames of a run as they lie there. A copy is made if the run is mostly something else, which
+    would stay in memory with them."""
+    start, ends = int(columns.starts[place]), columns.ends[place : place + count]
+    data = memoryview(columns.buffer)[start : int(ends[-1])]
+    return LaidFrames(data if 2 * len(data) >= len(columns.buffer) else bytes(data), ends - start)

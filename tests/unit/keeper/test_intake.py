@@ -1,0 +1,128 @@
+"""Tests of the sorting of frames for the cell."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fjm2.base.ledger import Ledger
+from fjm2.keeper.counts import KeeperCounts
+from fjm2.keeper.decisions import entry_frame
+from fjm2.keeper.intake import REQUESTS, FrameIntake
+from fjm2.messages.destination import Destination, Queue, Topic
+from fjm2.messages.frame import FrameReader, FrameWriter
+from fjm2.messages.header import PERSISTENT, Kind
+from fjm2.messages.ledgers.ledger_number import with_ledger_number
+
+CELL_ID, PRODUCER, NODE = 99, 5, 1234
+QUEUE, TOPIC = Queue("orders"), Topic("prices")
+
+
+class Taken:
+    """A cell that keeps what it gets."""
+
+    cell_id = CELL_ID
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def receive_frames(
+        self,
+        ledger: Ledger,
+        first: int,
+        frames: Sequence[bytes],
+        source: int,
+        _now: float,
+        *,
+        is_fetched: bool = False,
+        is_urgent: bool = False,
+    ) -> None:
+        self.calls.append(("frames", ledger, first, list(frames), source, is_fetched, is_urgent))
+
+    def receive_counted(self, ledger: Ledger, first: int, count: int, source: int, _now: float) -> None:
+        self.calls.append(("counted", ledger, first, count, source))
+
+    def receive_entry(self, epoch: int, index: int, data: bytes, _now: float) -> None:
+        self.calls.append(("entry", epoch, index, data))
+
+
+def frame(destination: Destination, sequence: int, body: bytes = b"body", priority: int = 4, epoch: int = 0) -> bytes:
+    parts = FrameWriter(1).write_body(int(Kind.BYTES), b"", body, destination, PERSISTENT, priority, 1)
+    return b"".join(with_ledger_number(parts, PRODUCER, epoch, sequence))
+
+
+def taken(*frames: bytes, topics: Sequence[int] = (), is_fetched: bool = False) -> tuple[Taken, KeeperCounts]:
+    cell, counts = Taken(), KeeperCounts()
+    intake = FrameIntake(cell, counts, lambda: 1.0)
+    intake.topics = np.array(topics, np.uint32)
+    intake.take(NODE, FrameReader().feed(b"".join(frames), (0,)), is_fetched=is_fetched)
+    return cell, counts
+
+
+def test_consecutive_frames_are_passed_on_at_once() -> None:
+    frames = [frame(QUEUE, sequence, b"x" * sequence) for sequence in range(1, 200)]
+    cell, counts = taken(*frames)
+    assert cell.calls == [("frames", Ledger(PRODUCER, 0, 0), 1, frames, NODE, False, False)]
+    assert counts.frames_stored == 199
+
+
+def test_ledgers_and_gaps_part_them() -> None:
+    one, two, four, urgent, later = (
+        frame(QUEUE, 1),
+        frame(QUEUE, 2),
+        frame(QUEUE, 4),
+        frame(QUEUE, 5, priority=9),
+        frame(QUEUE, 6, epoch=1),
+    )
+    cell, _ = taken(one, two, four, urgent, later)
+    assert [call[1:4] for call in cell.calls] == [
+        (Ledger(PRODUCER, 0, 0), 1, [one, two]),
+        (Ledger(PRODUCER, 0, 0), 4, [four]),
+        (Ledger(PRODUCER, 0, 2), 5, [urgent]),
+        (Ledger(PRODUCER, 1, 0), 6, [later]),
+    ]
+
+
+def test_topics_are_counted_unless_the_table_names_them() -> None:
+    frames = [frame(TOPIC, 1), frame(TOPIC, 2), frame(QUEUE, 3)]
+    cell, counts = taken(*frames)
+    ledger = Ledger(PRODUCER, 0, 0)
+    assert cell.calls == [("counted", ledger, 1, 2, NODE), ("frames", ledger, 3, frames[2:], NODE, False, False)]
+    assert (counts.frames_counted, counts.frames_stored) == (2, 1)
+    cell, counts = taken(*frames, topics=[TOPIC.frame_hash])
+    assert cell.calls == [("frames", ledger, 1, frames, NODE, False, False)]
+
+
+def test_what_another_keeper_kept_is_kept() -> None:
+    cell, _ = taken(frame(TOPIC, 1), is_fetched=True)
+    assert cell.calls == [("frames", Ledger(PRODUCER, 0, 0), 1, [frame(TOPIC, 1)], NODE, True, False)]
+
+
+def test_requests_are_urgent() -> None:
+    cell, _ = taken(frame(REQUESTS, 1))
+    assert cell.calls[0][-1] is True
+
+
+def test_frames_without_a_number_are_none_of_the_cells() -> None:
+    plain = FrameWriter(1).write_body(int(Kind.BYTES), b"", b"body", QUEUE, 0, 4, 1)
+    cell, counts = taken(frame(QUEUE, 1), b"".join(plain), frame(QUEUE, 2))
+    assert [call[2] for call in cell.calls] == [1, 2]
+    assert counts == KeeperCounts(frames_stored=2)
+
+
+@pytest.mark.parametrize("place", [-1, 60])
+def test_a_broken_frame_is_dropped_and_counted(place: int) -> None:
+    broken = bytearray(frame(QUEUE, 2))
+    broken[place] ^= 1
+    cell, counts = taken(frame(QUEUE, 1), bytes(broken), frame(QUEUE, 3))
+    assert [call[2:4] for call in cell.calls] == [(1, [frame(QUEUE, 1)]), (3, [frame(QUEUE, 3)])]
+    assert counts.frames_broken == 1
+
+
+def test_decisions_are_passed_on_one_by_one_if_they_are_of_the_cell() -> None:
+    writer = FrameWriter(1)
+    entries = [b"".join(entry_frame(writer, CELL_ID, 3, index, b"%d" % index)) for index in (7, 8)]
+    foreign = b"".join(entry_frame(writer, CELL_ID + 1, 3, 9, b"9"))
+    cell, counts = taken(*entries, foreign)
+    assert cell.calls == [("entry", 3, 7, b"7"), ("entry", 3, 8, b"8")]
+    assert counts.decisions_foreign == 1
