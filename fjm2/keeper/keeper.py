@@ -48,6 +48,7 @@ from fjm2.store.drive.committer import Committer
 from .counts import KeeperCounts
 from .decisions import DECISIONS, PRIORITY, entry_frame
 from .intake import FrameIntake
+from .long_stored import PART_TYPE, StoredJoiner, StoredSplitter
 from .replay import ReplayListener, ReplaySender
 from .status import STATUS_TYPE, KeeperStatus, StatusFlag
 from .storage import JournalStorage, member_of
@@ -101,6 +102,8 @@ class Keeper:
         self._intake = FrameIntake(self.cell, self.counts, self._loop.time, self._note_writer)
         self._listener = ReplayListener(config, self._take_fetched, self._take_counted)
         self._replays = ReplaySender(config, self.journal, store.disk, self.counts)
+        self._splitter = StoredSplitter(config.sender.segment_bytes)
+        self._joiner = StoredJoiner()
         self._writers: OrderedDict[int, int] = OrderedDict()
         """Producer ids by the nodes of their lanes."""
         self._connection_id = SystemRandom().getrandbits(64)
@@ -117,6 +120,7 @@ class Keeper:
         for kind in Kind:
             signals.hear_commands(kind, self._hear)
         signals.hear_acks(STORED_TYPE, self._hear_stored)
+        signals.hear_acks(PART_TYPE, self._hear_part)
         signals.hear_requests(STORED_TYPE, self._hear_request)
         signals.hear_requests(STATUS_TYPE, self._tell_status)
         self.bus.router.add_tap(self)
@@ -124,13 +128,14 @@ class Keeper:
         everything = frozenset((TopicPattern(">").frame_hash,))
         name = self.cell.me.keeper_id.hex()[:_NAME_DIGITS]
         self.bus.announce(self._connection_id, f"keeper-{name}", everything)
-        self._settle_soon()
+        self._expire()
 
     def _leave(self) -> None:
         signals = self.bus.lanes.signals
         for kind in Kind:
             signals.hear_commands(kind, None)
         signals.hear_acks(STORED_TYPE, None)
+        signals.hear_acks(PART_TYPE, None)
         signals.hear_requests(STORED_TYPE, None)
         signals.hear_requests(STATUS_TYPE, None)
         self.bus.router.remove_tap(self)
@@ -155,6 +160,11 @@ class Keeper:
 
     def _hear_stored(self, _: int, event: AckReceived) -> None:
         self._hear(event.node_id, event.content)
+
+    def _hear_part(self, _: int, event: AckReceived) -> None:
+        whole = self._joiner.receive(event.node_id, event.content)
+        if whole is not None:
+            self._hear(event.node_id, whole)
 
     def _hear_request(self, event: AckRequested) -> None:
         producer_id = self._writers.get(event.sender_id)
@@ -273,9 +283,10 @@ class Keeper:
                     self._listener.expect(command.ranges)
                 self._send_command(command.encode())
             case SendStored(node_id, stored):
-                with self._refusals():
-                    is_sent = self.bus.lanes.session.send_ack(node_id, STORED_TYPE, stored.encode())
-                    self.counts.signals_refused += not is_sent
+                for ack_type, content in self._splitter.acks(stored):
+                    with self._refusals():
+                        is_sent = self.bus.lanes.session.send_ack(node_id, ack_type, content)
+                        self.counts.signals_refused += not is_sent
             case SendEntry(epoch, index, data):
                 with self._refusals():
                     self._send_entry(epoch, index, data)
