@@ -22,7 +22,7 @@ from fjm2.bus.ledgers.ledger_room import LedgerRoom
 from fjm2.cell.stored_tracker import StoredTracker
 from fjm2.cell.wire.commands import Heartbeat, Kind, decode_command
 from fjm2.cell.wire.stored import STORED_TYPE, decode_stored
-from fjm2.jms import Queue
+from fjm2.jms import Queue, Topic
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.header import PERSISTENT
 from fjm2.messages.header import Kind as MessageKind
@@ -34,7 +34,7 @@ DEADLINE_S = 12.0
 """Longest wait for anything. A founding takes 4 s, a takeover 2 s."""
 STORE_BYTES = 16 << 20
 """Size of the stores: their segments are short, so that a busy disk prepares them soon."""
-QUEUE = Queue("orders")
+QUEUE, TOPIC = Queue("orders"), Topic("prices")
 _PRIORITY = 4
 
 
@@ -136,7 +136,7 @@ def keeping(folder: Path, port: int) -> Iterator[Keepers]:
             keeper.end()
 
 
-def found_three(keepers: Keepers) -> list[KeeperProcess]:
+def start_three(keepers: Keepers) -> list[KeeperProcess]:
     """Start three keepers, and wait until one of them serves."""
     three = [keepers.start(name) for name in "abc"]
     keepers.until(lambda: keepers.serving and all(each.state in ("serving", "follower") for each in three))
@@ -153,7 +153,7 @@ class Writer:
         self.ledger = Ledger(producer_id, 0, LANE_OF_PRIORITY[_PRIORITY])
         self.tracker = StoredTracker(producer_id, 10.0)
         self.gate = LedgerGate(producer_id, 0, LedgerRoom(bus.config.sender.stream_bytes))
-        self.gate.is_stored = lambda _: True
+        self.gate.is_stored = lambda destination: destination != TOPIC.frame_hash
         self.answers: dict[bytes, int] = {}
         """Sequence that each keeper has on disk, by keeper id."""
         self._frames = FrameWriter(producer_id)
@@ -187,10 +187,21 @@ class Writer:
         assert admitted is not None
         numbered, stored = admitted
         assert stored is not None
-        lane = self.bus.lanes.of_priority[_PRIORITY]
-        (lane.stream or self.bus.publisher.open_lane(lane, QUEUE)).append(*numbered)
-        self.tracker.note_sent(self.ledger, self.gate.newest(lane.number).sequence, self._loop.time())
+        self._append(*numbered)
         return stored
+
+    def publish(self, body: bytes) -> None:
+        """Send a message that is numbered, and that no keeper has to keep."""
+        now_ms = time.time_ns() // 1_000_000
+        parts = self._frames.write_body(int(MessageKind.BYTES), b"", body, TOPIC, PERSISTENT, _PRIORITY, now_ms)
+        admitted = self.gate.admit(TOPIC, parts)
+        assert admitted is not None
+        self._append(*admitted[0])
+
+    def _append(self, head: bytes, body: bytes) -> None:
+        lane = self.bus.lanes.of_priority[_PRIORITY]
+        (lane.stream or self.bus.publisher.open_lane(lane, QUEUE)).append(head, body)
+        self.tracker.note_sent(self.ledger, self.gate.newest(lane.number).sequence, self._loop.time())
 
     async def stored(self, future: "asyncio.Future[None]", timeout_s: float = DEADLINE_S) -> float:
         """Wait until a message is stored, and ask as publishers do. Return the time that it took."""

@@ -1,0 +1,146 @@
+"""Keepers that cannot go on: each reason has an exit code and one line that says what to do."""
+
+import asyncio
+import json
+import resource
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from keepers import STORE_BYTES, KeeperProcess, Keepers, run_command, uri_of, writing
+
+from fjm2.keeper.store_directory import config_of, open_store
+from fjm2.store.format.checksums import PREFERRED, checksum_of
+
+pytestmark = pytest.mark.calm
+
+
+def founded(directory: Path) -> Path:
+    """Found a store, as a keeper does that has not heard anybody yet."""
+    open_store(directory, config_of(STORE_BYTES)).disk.shut()
+    return directory
+
+
+def ended(directory: Path, port: int, *options: object) -> tuple[int, str]:
+    """Run a keeper that ends at once. Return its exit status, and its only line."""
+    found = run_command(directory, "--uri", uri_of(port), "--store-bytes", STORE_BYTES, *options)
+    assert not found.stdout
+    assert found.stderr.startswith("Error: ")
+    assert found.stderr.count("\n") == 1
+    return found.returncode, found.stderr
+
+
+def flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+def damage(keepers: Keepers) -> Path:
+    """Have three messages stored, and damage the second one. Return the segment."""
+
+    async def write() -> None:
+        async with writing(keepers.port) as writer:
+            for number in range(3):
+                await writer.stored(writer.send(b"%d" % number * 1000))
+
+    one = keepers.start("one", "--replicas", 1)
+    keepers.until(lambda: one.state == "serving")
+    asyncio.run(write())
+    one.end(signal.SIGKILL)
+    segment = next(path for path in sorted(one.directory.glob("segment-*")) if b"1111" in path.read_bytes())
+    flip(segment, segment.read_bytes().index(b"1111"))
+    return segment
+
+
+def test_a_damaged_store_is_refused(cell_of_one: Keepers) -> None:
+    segment = damage(cell_of_one)
+    code, said = ended(segment.parent, cell_of_one.port)
+    assert code == 4
+    assert segment.name in said
+    assert "fjm2 keep check DIRECTORY --accept-loss" in said
+    checked = run_command("check", segment.parent)
+    assert checked.returncode == 1
+    assert segment.name in checked.stdout
+    assert run_command("export", segment.parent).returncode == 4
+
+
+def test_a_cell_of_one_goes_on_when_the_loss_is_accepted(cell_of_one: Keepers) -> None:
+    segment = damage(cell_of_one)
+    accepted = run_command("check", segment.parent, "--accept-loss")
+    assert accepted.returncode == 1
+    assert "the loss is accepted" in accepted.stderr
+    back = cell_of_one.start("one", "--replicas", 1)
+    cell_of_one.until(lambda: back.state == "serving")
+    assert back.end(signal.SIGINT) == 130
+    left = run_command("export", segment.parent)
+    assert left.returncode == 0
+    assert [json.loads(line)["sequence"] for line in left.stdout.splitlines()] == [1, 3]
+
+
+def test_a_directory_that_others_may_change_is_refused(tmp_path: Path, port: int) -> None:
+    directory = founded(tmp_path / "one")
+    directory.chmod(0o777)
+    code, said = ended(directory, port)
+    assert code == 5
+    assert "chmod go-w" in said
+
+
+def test_a_store_of_a_newer_format_is_refused(tmp_path: Path, port: int) -> None:
+    directory = founded(tmp_path / "one")
+    identity = bytearray((directory / "identity").read_bytes())
+    identity[8:12] = (99).to_bytes(4, "big")
+    identity[4:8] = checksum_of(PREFERRED, [bytes(identity[8:])]).to_bytes(4, "big")
+    (directory / "identity").write_bytes(identity)
+    code, said = ended(directory, port)
+    assert code == 6
+    assert "use a newer FJM2" in said
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield a file system of a few KiB that is full."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(("mount", "-t", "tmpfs", "-o", "size=64k", "fjm2-test", disk), check=False, stderr=-3)
+    if mounted.returncode:
+        pytest.skip("no tmpfs can be mounted")
+    (disk / "filler").write_bytes(bytes(60 << 10))
+    try:
+        with (disk / "rest").open("wb") as rest:
+            while True:
+                rest.write(bytes(4096))
+                rest.flush()
+    except OSError:
+        pass
+    try:
+        yield disk
+    finally:
+        subprocess.run(("umount", "--lazy", disk), check=True)
+
+
+def test_a_full_disk_is_told(small_disk: Path, port: int) -> None:
+    code, said = ended(small_disk / "one", port)
+    assert code == 7
+    assert "No space left on device" in said
+
+
+def test_a_keeper_whose_disk_fails_ends_with_an_error(cell_of_one: Keepers) -> None:
+    async def write(keeper: KeeperProcess) -> None:
+        async with writing(cell_of_one.port) as writer:
+            await writer.stored(writer.send(b"before"))
+            # Every further write fails, and not for lack of room.
+            resource.prlimit(keeper.popen.pid, resource.RLIMIT_FSIZE, (0, 0))
+            writer.send(b"after")
+            await asyncio.to_thread(keeper.wait)
+
+    one = cell_of_one.start("one", "--replicas", 1)
+    cell_of_one.until(lambda: one.state == "serving")
+    asyncio.run(write(one))
+    assert one.popen.returncode == 8
+    assert len(one.said) == 1
+    assert one.said[0].startswith("Error: the store has failed (File too large): expected a disk that writes")
+    back = cell_of_one.start("one", "--replicas", 1)
+    cell_of_one.until(lambda: back.state == "serving")
