@@ -16,7 +16,7 @@ from .context import Context, Storage
 from .decision_log import Appended
 from .election import Election, is_plausible
 from .fetch_answer import answer_fetch
-from .founding import Founder
+from .founding import Founder, return_alone
 from .manager import Manager
 from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, State, StateChanged
 from .replica import NOBODY, Remembered, Replica
@@ -34,7 +34,7 @@ from .wire.commands import (
 )
 from .wire.fields import Member
 from .wire.ranges import DECISION_LANE
-from .wire.records import ConfigureRecord, Record
+from .wire.records import Record
 from .wire.stored import STORED_VERSION, Stored, decode_stored
 from .writers import Writers
 
@@ -86,7 +86,7 @@ class Cell:
         self._founder.is_done = remembered.promised > 0 or last_index > 1 or has_heard
         if remembered.cell_id:
             context.events.append(CellJoined(remembered.cell_id))
-        self._return_alone(now)
+        return_alone(context, self.replica, now)
         self._election = Election(context, self.replica, now)
         self._manager: Manager | None = None
         self._manager_node = 0
@@ -95,21 +95,6 @@ class Cell:
         self._is_stranded = False
         self._writers = Writers()
         self._told = State.EMPTY
-
-    def _return_alone(self, now: float) -> None:
-        """Name the new incarnation of a cell of one, which nobody else could do.
-
-        Its operator has accepted the loss, or its disk failed: either way the keeper goes on with what it has.
-        """
-        log = self.replica.log
-        newest = log.membership.newest
-        if newest is None or self.me in log.membership or log.membership.size > 1:
-            return
-        if newest.members[0].keeper_id == self.me.keeper_id:
-            if self.epoch < log.last_epoch:
-                self.replica.store_promise(log.last_epoch, NOBODY)
-            record = ConfigureRecord(newest.number + 1, newest.members_wanted, (self.me,), True)
-            self.replica.propose(log.last_epoch, (record,), now)
 
     # State
 

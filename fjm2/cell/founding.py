@@ -5,7 +5,7 @@ from typing import Final
 from .configuration import distance
 from .context import Context
 from .outgoing import CellJoined, SendCommand
-from .replica import Replica
+from .replica import NOBODY, Replica
 from .times import FOUNDING_S, HERE_S
 from .wire.commands import FOUNDERS_MAX, Founding, FoundingStep
 from .wire.fields import Member
@@ -147,3 +147,19 @@ class Founder:
         cell_id = 0 if step is FoundingStep.HERE else self._context.cell_id
         message = Founding(step=step, members_wanted=self._wanted, cell_id=cell_id, members=members)
         self._context.outgoing.append(SendCommand(message))
+
+
+def return_alone(context: Context, replica: Replica, now: float) -> None:
+    """Name the new incarnation of a cell of one, which nobody else could do.
+
+    Its operator has accepted the loss, or its disk failed: either way the keeper goes on with what it has.
+    """
+    log, me = replica.log, context.me
+    newest = log.membership.newest
+    if newest is None or me in log.membership or log.membership.size > 1:
+        return
+    if newest.members[0].keeper_id == me.keeper_id:
+        if replica.promise.epoch < log.last_epoch:
+            replica.store_promise(log.last_epoch, NOBODY)
+        record = ConfigureRecord(newest.number + 1, newest.members_wanted, (me,), True)
+        replica.propose(log.last_epoch, (record,), now)
