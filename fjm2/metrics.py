@@ -33,6 +33,8 @@ __all__ = ["CONTENT_TYPE", "DEFAULT_ADDRESS", "MetricsServer", "render", "serve_
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9464"
 """Address where metrics are served by default."""
+_KEEPER: Final = "keeper"
+"""Layer of keepers, which bring the list of their counters along: programs without one do not load it."""
 _TRIES_MAX: Final = 5
 """Greatest number of failed readings in a row. A reading fails if the thread that counts changes a container
 meanwhile."""
@@ -76,16 +78,21 @@ def counted_of(thing: object) -> object:
 
 def _render(things: list[Any] | None) -> str:
     """Return the metrics of those of `things` that are open; None stands for all that are open."""
-    opened = [thing for thing in registered() if _has_metrics(thing)]
+    opened: list[Any] = [thing for thing in registered() if _has_metrics(thing)]
     shown = opened if things is None else [thing for thing in things if thing in opened]
-    read = [_read(thing, opened) for thing in shown]
+    read = [_read(thing, opened) for thing in shown if thing.layer != _KEEPER]
     sessions = [source for _, found in read for source in found]
     buses = [bus for bus, _ in read if bus is not None]
-    return text(families(sessions, buses))
+    keepers = [
+        (keeper.instruments, [Source({"keeper": keeper.name}, _statistics_of(keeper))])
+        for keeper in shown
+        if keeper.layer == _KEEPER
+    ]
+    return text(families(sessions, buses, keepers))
 
 
 def _has_metrics(thing: object) -> bool:
-    return hasattr(thing, "statistics") and getattr(thing, "layer", None) in ("norm", "jms")
+    return hasattr(thing, "statistics") and getattr(thing, "layer", None) in ("norm", "jms", _KEEPER)
 
 
 def _read(thing: Any, opened: list[Any]) -> tuple[Source | None, list[Source]]:
@@ -134,10 +141,18 @@ def _number_of(thing: Any, group: str, opened: list[Any]) -> int:
         return _numbers[thing][1]
 
 
-def families(sessions: Iterable[Source], buses: Iterable[Source]) -> Iterator[Family]:
-    """Return the families of all metrics that the lists of counters name: counters first, drops by reason last."""
+def families(
+    sessions: Iterable[Source],
+    buses: Iterable[Source],
+    more: Iterable[tuple[Iterable[Instrument], Iterable[Source]]] = (),
+) -> Iterator[Family]:
+    """Return the families of all metrics that the lists of counters name: counters first, drops by reason last.
+
+    `more` has further lists, and the sources that count by them.
+    """
     yield Family("fjm2_info", "gauge", "Always 1.", [({"version": __version__}, 1)])
-    entries = [*((one, sessions) for one in SESSION_INSTRUMENTS), *((one, buses) for one in BUS_INSTRUMENTS)]
+    lists = [(SESSION_INSTRUMENTS, sessions), (BUS_INSTRUMENTS, buses), *more]
+    entries = [(one, sources) for instruments, sources in lists for one in instruments]
     for one, sources in sorted(entries, key=lambda entry: _place(entry[0])):
         if one.metric and one.field:
             yield Family(one.metric, one.kind, one.sentence, list(_samples(one, one.field, sources)))

@@ -80,7 +80,7 @@ class FrameIntake:
         headers, sections = columns.headers[places], columns.sections[places]
         hashes = headers["destination_hash"]
         is_kept = (headers["flags"] & QUEUE_FLAG).astype(bool) | np.isin(hashes, self.topics)
-        # What another keeper kept, it kept for a reason.
+        # Another keeper had a reason to keep it.
         kinds = np.where(is_kept | is_fetched, _STORED, _COUNTED)
         kinds[hashes == REQUESTS.frame_hash] = _URGENT
         kinds[hashes == DECISIONS.frame_hash] = _DECISION

@@ -5,20 +5,19 @@ turn the driver sends what the cell wants sent, and has the store commit.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from random import SystemRandom
 from typing import Final
 
 import numpy as np
 
-from fjm2.base.errors import FJM2Error, JournalError
+from fjm2.base.errors import JournalError
 from fjm2.base.logs import Log
+from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.bus.bus import BUS_DEFAULTS, Bus
 from fjm2.bus.config import BusConfig
 from fjm2.cell.cell import Cell
@@ -31,33 +30,27 @@ from fjm2.cell.outgoing import (
     Outgoing,
     Replay,
     SendCommand,
-    SendEntry,
-    SendStored,
     State,
     StateChanged,
     TableChanged,
 )
-from fjm2.cell.wire.commands import Fetch, Kind
-from fjm2.cell.wire.stored import STORED_TYPE
-from fjm2.messages.destination import TopicPattern, hash_of
-from fjm2.messages.frame import Frame, FrameWriter
+from fjm2.cell.wire.commands import Fetch
+from fjm2.messages.destination import hash_of
+from fjm2.messages.frame import Frame
 from fjm2.norm import Sync
-from fjm2.norm.events import AckReceived, AckRequested
 from fjm2.store.drive.committer import Committer
+from fjm2.store.journal import Journal
 
-from .counts import KeeperCounts
-from .decisions import DECISIONS, PRIORITY, entry_frame
+from .cell_signals import CellSignals
+from .counts import KEEPER_COUNTERS, KEEPER_INSTRUMENTS, KeeperCounts, KeeperStatistics
 from .intake import FrameIntake
-from .long_stored import PART_TYPE, StoredJoiner, StoredSplitter
 from .replay import ReplayListener, ReplaySender
-from .status import STATUS_TYPE, KeeperStatus, StatusFlag
+from .status import KeeperStatus, StatusFlag
 from .storage import JournalStorage, member_of
 from .store_directory import OpenStore
 
 log = Log("fjm2.keeper")
 
-_WRITERS_MAX: Final = 4096
-"""Most nodes of writers that are remembered."""
 _STATUS_INTERVAL_S: Final = 0.1
 """Shortest interval between two answers to those who ask for the status."""
 _NAME_DIGITS: Final = 8
@@ -73,15 +66,19 @@ def keeper_config(uri: str) -> BusConfig:
 class Keeper:
     """A member of a cell on a bus, or one that waits to become one."""
 
+    system, layer, role = "fjm2-keeper", "keeper", "node"
+    """Names under which metrics find the keeper."""
+    instruments = KEEPER_INSTRUMENTS
+    """List of what it counts."""
+
     def __init__(
         self, bus: Bus, store: OpenStore, *, members_wanted: int, on_state: Callable[[State, int], None]
     ) -> None:
         """Start to keep, on the running event loop. `on_state` gets each state that the keeper enters, and the
         epoch."""
         self.bus = bus
-        self.journal = store.journal
         self.counts = KeeperCounts()
-        self._disk = store.disk
+        self._store = store
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
         self._failed: asyncio.Future[None] = self._loop.create_future()
@@ -99,15 +96,10 @@ class Keeper:
             members_wanted=members_wanted,
             remembered=store.remembered,
         )
-        self._intake = FrameIntake(self.cell, self.counts, self._loop.time, self._note_writer)
+        self._signals = CellSignals(bus, self.cell, self.counts, self._loop.time)
+        self._intake = FrameIntake(self.cell, self.counts, self._loop.time, self._signals.note_writer)
         self._listener = ReplayListener(config, self._take_fetched, self._take_counted)
         self._replays = ReplaySender(config, self.journal, store.disk, self.counts)
-        self._splitter = StoredSplitter(config.sender.segment_bytes)
-        self._joiner = StoredJoiner()
-        self._writers: OrderedDict[int, int] = OrderedDict()
-        """Producer ids by the nodes of their lanes."""
-        self._connection_id = SystemRandom().getrandbits(64)
-        self._entries = FrameWriter(self._connection_id)
         self._timer: asyncio.TimerHandle | None = None
         self._is_settling = False
         self._status_at = 0.0
@@ -116,29 +108,12 @@ class Keeper:
     # The bus.
 
     def _join(self) -> None:
-        signals = self.bus.lanes.signals
-        for kind in Kind:
-            signals.hear_commands(kind, self._hear)
-        signals.hear_acks(STORED_TYPE, self._hear_stored)
-        signals.hear_acks(PART_TYPE, self._hear_part)
-        signals.hear_requests(STORED_TYPE, self._hear_request)
-        signals.hear_requests(STATUS_TYPE, self._tell_status)
+        self._signals.on_heard = self._settle_soon
+        self._signals.on_status_asked = self._tell_status
+        self._signals.join(f"keeper-{self.name}")
         self.bus.router.add_tap(self)
-        # Others wait for a keeper as for a subscriber to everything, so that what it lacks can still be repaired.
-        everything = frozenset((TopicPattern(">").frame_hash,))
-        name = self.cell.me.keeper_id.hex()[:_NAME_DIGITS]
-        self.bus.announce(self._connection_id, f"keeper-{name}", everything)
+        register_counted(self)
         self._expire()
-
-    def _leave(self) -> None:
-        signals = self.bus.lanes.signals
-        for kind in Kind:
-            signals.hear_commands(kind, None)
-        signals.hear_acks(STORED_TYPE, None)
-        signals.hear_acks(PART_TYPE, None)
-        signals.hear_requests(STORED_TYPE, None)
-        signals.hear_requests(STATUS_TYPE, None)
-        self.bus.router.remove_tap(self)
 
     def take_run(self, sender_id: int, frames: list[Frame]) -> None:
         """Take the frames of a run of some lane. Implements `RunTap`."""
@@ -154,31 +129,37 @@ class Keeper:
         self.cell.receive_counted(ledger, first, end - first, 0, self._loop.time(), is_fetched=True)
         self._settle_soon()
 
-    def _hear(self, node_id: int, content: bytes) -> None:
-        self.cell.receive(content, node_id, self._loop.time())
-        self._settle_soon()
+    # Counters and status.
 
-    def _hear_stored(self, _: int, event: AckReceived) -> None:
-        self._hear(event.node_id, event.content)
+    @property
+    def journal(self) -> Journal:
+        return self._store.journal
 
-    def _hear_part(self, _: int, event: AckReceived) -> None:
-        whole = self._joiner.receive(event.node_id, event.content)
-        if whole is not None:
-            self._hear(event.node_id, whole)
+    @property
+    def name(self) -> str:
+        """Beginning of the keeper id, under which others see the keeper."""
+        return self.cell.me.keeper_id.hex()[:_NAME_DIGITS]
 
-    def _hear_request(self, event: AckRequested) -> None:
-        producer_id = self._writers.get(event.sender_id)
-        if producer_id is not None:
-            self.cell.receive_stored_request(producer_id, event.sender_id)
-            self._settle_soon()
+    def readings(self) -> list[Reading]:
+        """Return nothing: traces have the counters of the bus."""
+        return []
 
-    def _note_writer(self, node_id: int, producer_id: int) -> None:
-        if self._writers.get(node_id) != producer_id:
-            self._writers[node_id] = producer_id
-            if len(self._writers) > _WRITERS_MAX:
-                self._writers.popitem(last=False)
-
-    # The status.
+    def statistics(self) -> KeeperStatistics:
+        """Return the counters so far, and the present state."""
+        use, cell = self.journal.use, self.cell
+        return KeeperStatistics(
+            **{one.name: getattr(self.counts, one.name) for one in KEEPER_COUNTERS},
+            syncs=self._store.disk.syncs,
+            sync_seconds=self._store.disk.sync_seconds,
+            sync_longest_s=self._store.disk.sync_longest_s,
+            is_serving=cell.is_serving,
+            epoch=cell.epoch,
+            store_bytes=use.used,
+            live_bytes=use.live,
+            waiting_bytes=use.waiting,
+            drops={reason.name.lower(): count for reason, count in cell.dropped.items()},
+            refusals={reason.name.lower(): count for reason, count in cell.replica.ledgers.refused.items()},
+        )
 
     def status(self) -> KeeperStatus:
         """Return the present state."""
@@ -206,12 +187,12 @@ class Keeper:
             host=socket.gethostname(),
         )
 
-    def _tell_status(self, _: AckRequested) -> None:
+    def _tell_status(self) -> None:
         """Answer to all, at most once in a while: anybody may ask as often as they like."""
         now = self._loop.time()
         if now >= self._status_at:
             self._status_at = now + _STATUS_INTERVAL_S
-            self._send_command(self.status().encode())
+            self._signals.send_command(self.status().encode())
 
     # The store.
 
@@ -222,8 +203,10 @@ class Keeper:
 
     def _handle_failed(self, error: OSError) -> None:
         if not self._failed.done():
-            text = f"the store has failed ({error.strerror or error}): expected a disk that writes; look into the "
-            failure = JournalError(f"{text}system's log, then start the keeper again")
+            failure = JournalError(
+                f"the store has failed ({error.strerror or error}): expected a disk that writes; look into the "
+                "system's log, then start the keeper again"
+            )
             self._failed.set_exception(failure)
 
     async def failed(self) -> None:
@@ -277,49 +260,23 @@ class Keeper:
                 pass
 
     def _send(self, message: Outgoing) -> None:
-        match message:
-            case SendCommand(command):
-                if isinstance(command, Fetch):
-                    self._listener.expect(command.ranges)
-                self._send_command(command.encode())
-            case SendStored(node_id, stored):
-                for ack_type, content in self._splitter.acks(stored):
-                    with self._refusals():
-                        is_sent = self.bus.lanes.session.send_ack(node_id, ack_type, content)
-                        self.counts.signals_refused += not is_sent
-            case SendEntry(epoch, index, data):
-                with self._refusals():
-                    self._send_entry(epoch, index, data)
-
-    def _send_command(self, content: bytes) -> None:
-        with self._refusals():
-            self.bus.lanes.session.send_command(content)
-
-    @contextlib.contextmanager
-    def _refusals(self) -> Iterator[None]:
-        """Count what cannot be sent. Everything that the cell sends is sent again, or asked for."""
-        try:
-            yield
-        except FJM2Error as error:
-            self.counts.signals_refused += 1
-            log.seldom(logging.WARNING, "not_sent", str(error))
-
-    def _send_entry(self, epoch: int, index: int, data: bytes) -> None:
-        lane = self.bus.lanes.of_priority[PRIORITY]
-        stream = lane.stream or self.bus.publisher.open_lane(lane, DECISIONS)
-        stream.append(*entry_frame(self._entries, self.cell.cell_id, epoch, index, data))
+        if isinstance(message, SendCommand) and isinstance(message.command, Fetch):
+            self._listener.expect(message.command.ranges)
+        self._signals.send(message)
 
     # The end.
 
     async def close(self) -> None:
         """Leave the bus once everything taken is on disk and told. The bus and the disk stay open."""
-        self._leave()
+        unregister_counted(self)
+        self._signals.stop_hearing()
+        self.bus.router.remove_tap(self)
         await self._committer.close()
         if self._timer is not None:
             self._timer.cancel()
         self._settle()
         if self._timer is not None:
             self._timer.cancel()
-        self.bus.withdraw(self._connection_id)
+        self._signals.leave()
         await self._replays.close()
         await self._listener.close()

@@ -10,11 +10,11 @@ from typing import Final
 from fjm2.base.errors import JournalError
 from fjm2.cell.replica import Remembered
 from fjm2.store.config import StoreConfig
-from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.errors import StoreInUseError
 from fjm2.store.journal import Journal
 from fjm2.store.opening import open_journal
 
+from .measured_disk import MeasuredDisk
 from .storage import remember
 
 _SEGMENTS: Final = 16
@@ -29,7 +29,7 @@ _LOOK_S: Final = 0.05
 class OpenStore:
     """A store that this process has locked and opened."""
 
-    disk: OsDisk
+    disk: MeasuredDisk
     journal: Journal
     remembered: Remembered
 
@@ -54,7 +54,7 @@ def open_store(directory: Path, config: StoreConfig) -> OpenStore:
 
     Raise ConfigError if that is not possible: `fjm2.store.errors` tells the reasons apart.
     """
-    disk = OsDisk(directory)
+    disk = MeasuredDisk(directory)
     try:
         random = SystemRandom()
         journal = open_journal(disk, config, random)

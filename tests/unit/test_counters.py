@@ -21,6 +21,7 @@ from fjm2 import metrics
 from fjm2.base.exposition import text
 from fjm2.base.instruments import Instrument
 from fjm2.bus.statistics import BUS_COUNTERS, BUS_INSTRUMENTS, BusStatistics
+from fjm2.keeper.counts import KEEPER_COUNTERS, KEEPER_INSTRUMENTS, KeeperStatistics
 from fjm2.norm import SessionStatistics, Stats
 from fjm2.norm.core.stats import COUNTERS
 from fjm2.norm.net.statistics import SESSION_INSTRUMENTS
@@ -35,6 +36,7 @@ LINE_CHARACTERS: Final = 120
 LISTS: Final[Mapping[str, tuple[Instrument, ...]]] = {
     "session": SESSION_INSTRUMENTS,
     "bus": BUS_INSTRUMENTS,
+    "keeper": KEEPER_INSTRUMENTS,
     "process": PROCESS_INSTRUMENTS,
     "link": gateway.LINK_INSTRUMENTS,
     "lan": gateway.LAN_INSTRUMENTS,
@@ -139,9 +141,12 @@ BLOCKS: Final = (
     fields_of("fjm2/norm/net/statistics.py", "SessionStatistics", SESSION_INSTRUMENTS),
     fields_of("fjm2/bus/statistics.py", "BusStats", BUS_COUNTERS, " = 0"),
     fields_of("fjm2/bus/statistics.py", "BusStatistics", BUS_INSTRUMENTS),
+    fields_of("fjm2/keeper/counts.py", "KeeperCounts", KEEPER_COUNTERS, " = 0"),
+    fields_of("fjm2/keeper/counts.py", "KeeperStatistics", KEEPER_INSTRUMENTS),
     fields_of("fjm2d/tunnel/peer_stats.py", "PeerStats", gateway.LINK_COUNTERS, " = 0"),
     table_of("session", "field of `SessionStatistics`"),
     table_of("bus", "field of `BusStatistics`"),
+    table_of("keeper", "field of `KeeperStatistics`"),
     table_of("link", "key of a peer"),
     table_of("lan", "key of a group"),
     table_of("gateway", "key"),
@@ -195,6 +200,7 @@ def names_of(kind: type) -> list[str]:
 def test_statistics_have_every_field_of_the_lists_and_no_other() -> None:
     assert names_of(SessionStatistics) == [one.field for one in SESSION_INSTRUMENTS if one.field]
     assert names_of(BusStatistics) == [*(one.field for one in BUS_INSTRUMENTS if one.field), "lanes"]
+    assert names_of(KeeperStatistics) == [one.field for one in KEEPER_INSTRUMENTS]
     assert names_of(Stats) == [*(one.field for one in COUNTERS), "grtt_s", "drops"]
     assert names_of(PeerStats) == [*(one.field for one in gateway.LINK_COUNTERS), "drops"]
 
@@ -220,16 +226,22 @@ def statistics(kind: type, instruments: Iterable[Instrument], **more: object) ->
     return kind(**values, **more)
 
 
-def test_prometheus_has_every_metric_of_sessions_and_buses_and_no_other() -> None:
+def test_prometheus_has_every_metric_of_sessions_buses_and_keepers_and_no_other() -> None:
     sessions = [metrics.Source({"source": "session"}, statistics(SessionStatistics, SESSION_INSTRUMENTS))]
     buses = [metrics.Source({"source": "bus"}, statistics(BusStatistics, BUS_INSTRUMENTS, lanes={}))]
-    lines = text(metrics.families(sessions, buses)).splitlines()
+    keepers = [metrics.Source({"source": "keeper"}, statistics(KeeperStatistics, KEEPER_INSTRUMENTS))]
+    more = [(KEEPER_INSTRUMENTS, keepers)]
+    lines = text(metrics.families(sessions, buses, more)).splitlines()
     found = {line for line in lines if not line.startswith("fjm2_info")} - {
         "# HELP fjm2_info Always 1.",
         "# TYPE fjm2_info gauge",
     }
     expected = set()
-    for source, instruments in (("session", SESSION_INSTRUMENTS), ("bus", BUS_INSTRUMENTS)):
+    for source, instruments in (
+        ("session", SESSION_INSTRUMENTS),
+        ("bus", BUS_INSTRUMENTS),
+        ("keeper", KEEPER_INSTRUMENTS),
+    ):
         for number, one in enumerate(instruments):
             if one.metric:
                 labels = f'source="{source}"' + (f',{one.label}="reason"' if one.label else "")

@@ -21,6 +21,7 @@ _PARTS_MAX = 1024
 """Parts of one pwritev on Linux (IOV_MAX)."""
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _LOCK_TEXT_BYTES_MAX = 256
+_ROOM_EXPECTED = "expected room for a store; delete other files"
 
 
 class OsDisk:
@@ -43,8 +44,9 @@ class OsDisk:
                 self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            kind = NoRoomError if error.errno in NO_ROOM else ConfigError
-            raise kind(f"{self._path}: {error.strerror}: expected a directory for a store") from error
+            if error.errno in NO_ROOM:
+                raise NoRoomError(f"{self._path}: {error.strerror}: {_ROOM_EXPECTED}") from error
+            raise ConfigError(f"{self._path}: {error.strerror}: expected a directory for a store") from error
         try:
             self._check(self._path, os.fstat(self._directory))
             self._take_lock()
@@ -94,8 +96,9 @@ class OsDisk:
                 "stop that program, or name another directory"
             ) from error
         except OSError as error:
-            kind = NoRoomError if error.errno in NO_ROOM else ConfigError
-            raise kind(f"{self._path / LOCK}: {error.strerror}: expected a file that can be locked") from error
+            if error.errno in NO_ROOM:
+                raise NoRoomError(f"{self._path / LOCK}: {error.strerror}: {_ROOM_EXPECTED}") from error
+            raise ConfigError(f"{self._path / LOCK}: {error.strerror}: expected a file that can be locked") from error
         # A full disk may have no room for the text, which only helps people. The store in it may still be opened.
         if self._is_read_only:
             return

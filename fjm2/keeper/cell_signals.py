@@ -1,0 +1,133 @@
+"""Signals of a cell's member beside the streams of a bus: commands, STOREDs, and the decisions it writes."""
+
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from random import SystemRandom
+from typing import Final
+
+from fjm2.base.errors import FJM2Error
+from fjm2.base.logs import Log
+from fjm2.bus.bus import Bus
+from fjm2.cell.cell import Cell
+from fjm2.cell.outgoing import Outgoing, SendCommand, SendEntry, SendStored
+from fjm2.cell.wire.commands import Kind
+from fjm2.cell.wire.stored import STORED_TYPE
+from fjm2.messages.destination import TopicPattern
+from fjm2.messages.frame import FrameWriter
+from fjm2.norm.events import AckReceived, AckRequested
+
+from .counts import KeeperCounts
+from .decisions import DECISIONS, PRIORITY, entry_frame
+from .long_stored import PART_TYPE, StoredJoiner, StoredSplitter
+from .status import STATUS_TYPE
+
+log = Log("fjm2.keeper")
+
+_WRITERS_MAX: Final = 4096
+"""Most nodes of writers that are remembered."""
+
+
+class CellSignals:
+    """Passes signals of the bus to a cell, and sends what the cell wants sent."""
+
+    def __init__(self, bus: Bus, cell: Cell, counts: KeeperCounts, clock: Callable[[], float]) -> None:
+        self.on_heard: Callable[[], None] = lambda: None
+        """Called when the cell has got something."""
+        self.on_status_asked: Callable[[], None] = lambda: None
+        self._bus, self._cell, self._counts, self._clock = bus, cell, counts, clock
+        self._splitter = StoredSplitter(bus.config.sender.segment_bytes)
+        self._joiner = StoredJoiner()
+        self._producers: OrderedDict[int, int] = OrderedDict()
+        """Producer ids by the nodes of their lanes."""
+        self._connection_id = SystemRandom().getrandbits(64)
+        self._entries = FrameWriter(self._connection_id)
+
+    def join(self, name: str) -> None:
+        """Hear the bus, and be seen there under a name."""
+        signals = self._bus.lanes.signals
+        for kind in Kind:
+            signals.hear_commands(kind, self._hear)
+        signals.hear_acks(STORED_TYPE, self._hear_stored)
+        signals.hear_acks(PART_TYPE, self._hear_part)
+        signals.hear_requests(STORED_TYPE, self._hear_request)
+        signals.hear_requests(STATUS_TYPE, lambda _: self.on_status_asked())
+        # Others wait for a keeper as for a subscriber to everything, so that what it lacks can still be repaired.
+        self._bus.announce(self._connection_id, name, frozenset((TopicPattern(">").frame_hash,)))
+
+    def stop_hearing(self) -> None:
+        """Hear nothing more. The cell may still send."""
+        signals = self._bus.lanes.signals
+        for kind in Kind:
+            signals.hear_commands(kind, None)
+        for ack_type in (STORED_TYPE, PART_TYPE):
+            signals.hear_acks(ack_type, None)
+        for ack_type in (STORED_TYPE, STATUS_TYPE):
+            signals.hear_requests(ack_type, None)
+
+    def leave(self) -> None:
+        """Say goodbye."""
+        self._bus.withdraw(self._connection_id)
+
+    # Hearing.
+
+    def note_writer(self, node_id: int, producer_id: int) -> None:
+        """Note whose frames a node sends. Requests for STORED do not say so."""
+        if self._producers.get(node_id) != producer_id:
+            self._producers[node_id] = producer_id
+            if len(self._producers) > _WRITERS_MAX:
+                self._producers.popitem(last=False)
+
+    def _hear(self, node_id: int, content: bytes) -> None:
+        self._cell.receive(content, node_id, self._clock())
+        self.on_heard()
+
+    def _hear_stored(self, _: int, event: AckReceived) -> None:
+        self._hear(event.node_id, event.content)
+
+    def _hear_part(self, _: int, event: AckReceived) -> None:
+        whole = self._joiner.receive(event.node_id, event.content)
+        if whole is not None:
+            self._hear(event.node_id, whole)
+
+    def _hear_request(self, event: AckRequested) -> None:
+        producer_id = self._producers.get(event.sender_id)
+        if producer_id is not None:
+            self._cell.receive_stored_request(producer_id, event.sender_id)
+            self.on_heard()
+
+    # Sending.
+
+    def send(self, message: Outgoing) -> None:
+        """Send something of the cell."""
+        match message:
+            case SendCommand(command):
+                self.send_command(command.encode())
+            case SendStored(node_id, stored):
+                for ack_type, content in self._splitter.acks(stored):
+                    with self._refusals():
+                        is_sent = self._bus.lanes.session.send_ack(node_id, ack_type, content)
+                        self._counts.signals_refused += not is_sent
+            case SendEntry(epoch, index, data):
+                with self._refusals():
+                    self._send_entry(epoch, index, data)
+
+    def send_command(self, content: bytes) -> None:
+        """Send a command to all."""
+        with self._refusals():
+            self._bus.lanes.session.send_command(content)
+
+    def _send_entry(self, epoch: int, index: int, data: bytes) -> None:
+        lane = self._bus.lanes.of_priority[PRIORITY]
+        stream = lane.stream or self._bus.publisher.open_lane(lane, DECISIONS)
+        stream.append(*entry_frame(self._entries, self._cell.cell_id, epoch, index, data))
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Count what cannot be sent. Everything that the cell sends is sent again, or asked for."""
+        try:
+            yield
+        except FJM2Error as error:
+            self._counts.signals_refused += 1
+            log.seldom(logging.WARNING, "not_sent", str(error))
