@@ -124,7 +124,9 @@ def check_own(program: str, words: list[str]) -> None:
         # A command caches its help option, and takes the option -h from the context above it.
         above = click.Context(command, above, **command.context_settings)
         command = command.commands[words.pop(0)]
-    assert not isinstance(command, click.Group) or not words or words[0].startswith("-"), f"{program} {words[0]}"
+    takes_words = any(isinstance(one, click.Argument) for one in command.params)
+    is_known = not isinstance(command, click.Group) or takes_words or not words or words[0].startswith("-")
+    assert is_known, f"{program} {words[0]}"
     if {"-h", "--help", "--version"} & set(words):
         return
     with contextlib.suppress(click.exceptions.NoArgsIsHelpError):

@@ -47,6 +47,7 @@ GOES_ON = (
     r"fjm2 (sub|reply|tail|top)\b",
     r"fjm2 doctor --(listen|probe)",
     r"fjm2 pub .*--rate",
+    r"fjm2 keep (?!status|bench)",
     r"fjm2 norm recv (?!.*--count)|fjm2 .*(--timeout 60|--duration 30)",
     r"(fjm2d|fjm2admin) run\b(?!.*--check)",
     r"python examples/(web_app|jms_chat|notebook)",
@@ -58,7 +59,7 @@ GOES_ON = (
 
 CODES = {
     r"fjm2 doctor": {0, 1, 2},
-    r"fjm2 topics|fjm2 top --once": {0, 1},
+    r"fjm2 topics|fjm2 top --once|fjm2 keep status": {0, 1},
     r"fjm2 request inventory": {1},
     r"fjm2 norm send .*--ack-from 2,3": {1},
 }

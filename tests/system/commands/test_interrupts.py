@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "a pub that ends": ("fjm2", "pub", "prices", "17.5"),
     "top": ("fjm2", "top", "--json", "--interval", "0.1"),
     "tail": ("fjm2", "tail", "--all"),
+    "keep": ("fjm2", "keep", "store", "--replicas", "1", "--store-bytes", "16MiB"),
     "fjm2d": ("fjm2d", "run", "--config", "fjm2d.toml"),
     "fjm2-bench": ("fjm2-bench", "--help"),
 }
