@@ -43,7 +43,7 @@ class Kind(IntEnum):
     VOTE_ANSWER = 4
     FETCH = 5
     FOUNDING = 6
-    COUNTED = 7
+    COUNTED = 11
 
 
 class HeartbeatFlag(IntFlag):

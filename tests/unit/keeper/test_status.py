@@ -1,0 +1,67 @@
+"""Tests of the status of a keeper on the wire, and of the kinds of commands."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjm2.bus.signals.signals import ANNOUNCEMENT, NOTICE
+from fjm2.cell.outgoing import State
+from fjm2.cell.wire.commands import Kind
+from fjm2.keeper.status import STATUS_KIND, KeeperStatus, StatusFlag, decode_status
+from fjm2.keeper.survey import lag_of
+
+STATUS = KeeperStatus(
+    state=State.SERVING,
+    flags=StatusFlag.FULL,
+    pid=12,
+    epoch=3,
+    configuration=1,
+    cell_id=99,
+    keeper_id=bytes(range(16)),
+    incarnation=1 << 63,
+    committed=7,
+    last_index=8,
+    table_version=2,
+    durable_lsn=5,
+    messages=1000,
+    store_bytes=1 << 30,
+    allowed_bytes=10 << 30,
+    live_bytes=4096,
+    waiting_bytes=0,
+    conflicts=0,
+    host="paris",
+)
+
+
+def test_a_status_comes_back_as_it_was_sent() -> None:
+    assert decode_status(STATUS.encode()) == STATUS
+    assert decode_status(STATUS.encode() + b"of a later version") == STATUS
+    long = replace(STATUS, host="é" * 100)
+    assert len(long.encode()) < 300
+    assert decode_status(long.encode()) is not None
+
+
+@given(st.binary(max_size=300), st.integers(0, 200))
+def test_malformed_bytes_are_no_status(noise: bytes, cut: int) -> None:
+    decode_status(noise)
+    decode_status(bytes((STATUS_KIND,)) + noise)
+    whole = STATUS.encode()
+    assert decode_status(whole[: min(cut, len(whole) - 1)]) is None
+
+
+def test_json_has_names_and_no_bytes() -> None:
+    told = STATUS.as_dict()
+    assert (told["state"], told["keeper_id"], told["is_full"]) == ("serving", STATUS.keeper_id.hex(), True)
+    assert not any(isinstance(value, bytes) for value in told.values())
+
+
+def test_lag_is_counted_within_a_cell() -> None:
+    behind = replace(STATUS, keeper_id=bytes(16), messages=990)
+    stranger = replace(STATUS, cell_id=98, messages=5000)
+    assert [lag_of(each, [STATUS, behind, stranger]) for each in (STATUS, behind, stranger)] == [0, 10, 0]
+
+
+def test_no_kind_of_command_stands_for_two_things() -> None:
+    kinds = [ANNOUNCEMENT, NOTICE, STATUS_KIND, *Kind]
+    assert len(set(kinds)) == len(kinds)
