@@ -195,18 +195,13 @@ class Cell:
             self._writers.note(ledger.producer_id, source)
         self._settle(now)
 
-    def receive_counted(
-        self, ledger: Ledger, first: int, count: int, source: int, now: float, *, is_fetched: bool = False
-    ) -> None:
-        """Take consecutive frames of a writer's ledger that nobody asked to keep: they are numbered all the same.
-
-        `is_fetched` tells those of which another keeper said that nothing is kept.
-        """
+    def receive_counted(self, ledger: Ledger, first: int, count: int, source: int, now: float) -> None:
+        """Take consecutive frames of a writer's ledger that nobody asked to keep: they are numbered all the same."""
         if ledger.lane == DECISION_LANE or count < 1:
             self.dropped[Drop.MALFORMED] += 1
             return
-        self.replica.store_counted(ledger, first, count, now, is_fetched=is_fetched)
-        if not is_fetched and ledger in self.replica.ledgers:
+        self.replica.store_counted(ledger, first, count, now, is_fetched=False)
+        if ledger in self.replica.ledgers:
             self._writers.note(ledger.producer_id, source)
         self._settle(now)
 

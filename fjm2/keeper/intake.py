@@ -55,6 +55,8 @@ class FrameIntake:
         """Call `on_taken` with a sender's node and the producer id for each run of numbered frames."""
         self.topics: NDArray[np.uint32] = np.empty(0, np.uint32)
         """Hashes of the topics that the table of subscriptions names."""
+        self.knows_table: Callable[[], bool] = lambda: True
+        """Returns False while the table may be older than what others go by. All frames are kept then."""
         self._cell = cell
         self._counts = counts
         self._clock = clock
@@ -81,7 +83,8 @@ class FrameIntake:
         hashes = headers["destination_hash"]
         is_kept = (headers["flags"] & QUEUE_FLAG).astype(bool) | np.isin(hashes, self.topics)
         # Another keeper had a reason to keep it.
-        kinds = np.where(is_kept | is_fetched, _STORED, _COUNTED)
+        is_any_kept = is_fetched or not self.knows_table()
+        kinds = np.where(is_kept | is_any_kept, _STORED, _COUNTED)
         kinds[hashes == REQUESTS.frame_hash] = _URGENT
         kinds[hashes == DECISIONS.frame_hash] = _DECISION
         lanes = _LANES[headers["priority"]]

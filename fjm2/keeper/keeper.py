@@ -22,7 +22,6 @@ from fjm2.bus.bus import BUS_DEFAULTS, Bus
 from fjm2.bus.config import BusConfig
 from fjm2.cell.cell import Cell
 from fjm2.cell.configuration import bus_key
-from fjm2.cell.ledger_table import Span
 from fjm2.cell.outgoing import (
     CellConflict,
     CellJoined,
@@ -98,7 +97,8 @@ class Keeper:
         )
         self._signals = CellSignals(bus, self.cell, self.counts, self._loop.time)
         self._intake = FrameIntake(self.cell, self.counts, self._loop.time, self._signals.note_writer)
-        self._listener = ReplayListener(config, self._take_fetched, self._take_counted)
+        self._intake.knows_table = lambda: self.cell.replica.table.is_current
+        self._listener = ReplayListener(config, self._take_fetched)
         self._replays = ReplaySender(config, self.journal, store.disk, self.counts)
         self._timer: asyncio.TimerHandle | None = None
         self._is_settling = False
@@ -122,11 +122,6 @@ class Keeper:
 
     def _take_fetched(self, source: int, frames: list[Frame]) -> None:
         self._intake.take(source, frames, is_fetched=True)
-        self._settle_soon()
-
-    def _take_counted(self, span: Span) -> None:
-        ledger, first, end = span
-        self.cell.receive_counted(ledger, first, end - first, 0, self._loop.time(), is_fetched=True)
         self._settle_soon()
 
     # Counters and status.
@@ -244,8 +239,9 @@ class Keeper:
                 log.info("state", state=state.name.lower(), epoch=epoch)
                 self._on_state(state, epoch)
             case CellJoined(cell_id):
-                self.journal.set_cell(cell_id)
-                self._committer.kick()
+                if cell_id != self.journal.identity.cell_id:
+                    self.journal.set_cell(cell_id)
+                    self._committer.kick()
             case Replay(_, ranges):
                 self._replays.send(ranges)
             case TableChanged(version):

@@ -1,7 +1,6 @@
 """The replay group, one port above the bus: keepers send there what another one lacks, and those that lack it listen.
 
-A message has frames of the bus end to end, unchanged, or a zero byte and ranges: sequences of which nothing is kept,
-because no subscription wanted them or all have them.
+A message has frames of the bus end to end, unchanged.
 """
 
 import asyncio
@@ -15,8 +14,7 @@ from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.bus.config import BusConfig
 from fjm2.cell.ledger_table import Span
-from fjm2.cell.wire.fields import FieldReader, MalformedError
-from fjm2.cell.wire.ranges import DECISION_LANE, RANGE_BYTES, Range, encode_ranges, read_ranges
+from fjm2.cell.wire.ranges import DECISION_LANE, Range
 from fjm2.messages.frame import Frame, FrameReader
 from fjm2.norm import OutgoingMessages, Session
 from fjm2.store.disk import Disk
@@ -24,8 +22,6 @@ from fjm2.store.journal import Journal
 
 from .counts import KeeperCounts
 
-_NOTHING_KEPT: Final = b"\0"
-"""First byte of a message with ranges. Frames begin with their version, which is not zero."""
 _MESSAGE_BYTES: Final = 1 << 20
 """Size at which a message takes no further frames."""
 _FETCH_BYTES_MAX: Final = 16 << 20
@@ -34,55 +30,25 @@ _RECENT_S: Final = 0.5
 """Time for which a range is not sent again: keepers repeat their fetches while an answer is on its way."""
 _WAITING_MAX: Final = 4096
 """Most ranges that wait to be sent."""
-_RANGES_MAX: Final = 500
-"""Ranges in a message."""
 _IDLE_S: Final = 5.0
 """Time after the last fetch for which a keeper stays in the group."""
-_COUNT_MAX: Final = 0xFFFF_FFFF
-
-
-class _Asked:
-    """Ranges asked for lately. Nobody else can make a keeper take a frame for one that need not be kept."""
-
-    def __init__(self) -> None:
-        self._ranges: dict[Ledger, RangeSet] = {}
-
-    def add(self, ranges: tuple[Range, ...]) -> None:
-        for each in ranges:
-            self._ranges.setdefault(each.ledger, RangeSet()).add(each.first, each.last + 1)
-
-    def within(self, each: Range) -> list[tuple[int, int]]:
-        """Return the parts of a range that were asked for."""
-        asked = self._ranges.get(each.ledger)
-        return [] if asked is None else list(asked.within(each.first, each.last + 1))
-
-    def clear(self) -> None:
-        self._ranges.clear()
 
 
 class ReplayListener:
     """Receives what was fetched. It is a member of the group only while something is fetched."""
 
-    def __init__(
-        self,
-        config: BusConfig,
-        take_frames: Callable[[int, list[Frame]], None],
-        take_counted: Callable[[Span], None],
-    ) -> None:
+    def __init__(self, config: BusConfig, take_frames: Callable[[int, list[Frame]], None]) -> None:
         """`take_frames` gets the node of the keeper that sends, and frames."""
         self._config = _replay_config(config)
-        self._take_frames, self._take_counted = take_frames, take_counted
+        self._take_frames = take_frames
         self._loop = asyncio.get_running_loop()
-        self._asked = _Asked()
         self._until = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def expect(self, ranges: tuple[Range, ...]) -> None:
         """Listen for the answers to a fetch."""
-        wanted = tuple(each for each in ranges if each.ledger.lane != DECISION_LANE)
-        if not wanted:
-            return
-        self._asked.add(wanted)
+        if all(each.ledger.lane == DECISION_LANE for each in ranges):
+            return  # decisions come again on the bus
         self._until = self._loop.time() + _IDLE_S
         if self._task is None:
             session = self._config.session()
@@ -104,19 +70,10 @@ class ReplayListener:
                 except TimeoutError:
                     incoming = aiter(messages)
                     continue
-                self._take(messages.sender_id, message)
+                self._take_frames(messages.sender_id, FrameReader().feed(message, (0,)))
         finally:
             self._task = None
-            self._asked.clear()
             await session.close()
-
-    def _take(self, source: int, message: bytes) -> None:
-        if message[:1] != _NOTHING_KEPT:
-            self._take_frames(source, FrameReader().feed(message, (0,)))
-            return
-        for each in _decode_ranges(message):
-            for first, end in self._asked.within(each):
-                self._take_counted(Span(each.ledger, first, end))
 
     async def close(self) -> None:
         await _end(self._task)
@@ -180,20 +137,11 @@ class ReplaySender:
     async def _send_span(self, messages: OutgoingMessages, span: Span) -> None:
         ledger, first, end = span
         live = self._journal.live(ledger, first, end)
-        gone = [
-            Range(ledger, at, min(stop - at, _COUNT_MAX))
-            for low, high in self._journal.known(ledger).within(first, end)
-            for at, stop in live.gaps(low, high)
-        ]
-        for at in range(0, len(gone), _RANGES_MAX):
-            await messages.send(_NOTHING_KEPT + encode_ranges(tuple(gone[at : at + _RANGES_MAX])))
-        for each in gone:
-            self._note_sent(ledger, each.first, each.last + 1)
         async for sequences, frames in self._read(ledger, live):
             data = b"".join(frames)
             if data:
                 await messages.send(data)
-            self._note_sent(ledger, sequences[0], sequences[-1] + 1)
+            self._recent.setdefault(ledger, RangeSet()).add(sequences[0], sequences[-1] + 1)
             self._counts.frames_replayed += len(frames)
             self._bytes_left -= len(data)
             if self._bytes_left <= 0:
@@ -210,25 +158,12 @@ class ReplaySender:
             yield read.sequences.tolist(), [frame for frame in frames if frame is not None]
             at = read.resume_at
 
-    def _note_sent(self, ledger: Ledger, first: int, end: int) -> None:
-        self._recent.setdefault(ledger, RangeSet()).add(first, end)
-
     async def close(self) -> None:
         await _end(self._task)
 
 
 def _replay_config(config: BusConfig) -> BusConfig:
     return replace(config, port=config.port + 1)
-
-
-def _decode_ranges(message: bytes) -> tuple[Range, ...]:
-    reader = FieldReader(message[1:])
-    try:
-        ranges = read_ranges(reader, reader.remaining // RANGE_BYTES)
-        reader.end()
-    except MalformedError:
-        return ()
-    return ranges
 
 
 async def _end(task: "asyncio.Task[None] | None") -> None:

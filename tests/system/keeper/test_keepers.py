@@ -40,25 +40,29 @@ def test_a_cell_of_one_stores_what_a_writer_sends(tmp_path: Path, port: int) -> 
     assert exported(tmp_path / "one") == list(range(1, MESSAGES + 1))
 
 
-def test_three_keepers_found_a_cell_and_all_of_them_store(tmp_path: Path, port: int) -> None:
-    async def write() -> None:
-        async with writing(port) as writer:
-            await send_all(writer, MESSAGES)
-            await writer.until(lambda: list(writer.answers.values()) == [MESSAGES] * 3)
-
+def test_three_keepers_found_a_cell(tmp_path: Path, port: int) -> None:
     with keeping(tmp_path, port) as keepers:
         three = start_three(keepers)
         assert sorted(each.state for each in three) == ["follower", "follower", "serving"]
-        asyncio.run(write())
-        status = run_command("status", "--json", FJM2_URI=uri_of(port))
-        told = json.loads(status.stdout)
-        assert status.returncode == 0
-        assert [each["state"] for each in told["keepers"]] == ["serving", "follower", "follower"]
-        assert [each["messages"] for each in told["keepers"]] == [MESSAGES] * 3
-        for each in three:
-            assert each.end(signal.SIGTERM) == 130
-    for name in "abc":
-        assert exported(tmp_path / name) == list(range(1, MESSAGES + 1))
+        assert all(each.end(signal.SIGTERM) == 130 for each in three)
+
+
+def test_all_of_three_keepers_store(cell_of_three: Keepers) -> None:
+    async def write() -> None:
+        async with writing(cell_of_three.port) as writer:
+            await send_all(writer, MESSAGES)
+            await writer.until(lambda: list(writer.answers.values()) == [MESSAGES] * 3)
+
+    three = start_three(cell_of_three)
+    asyncio.run(write())
+    status = run_command("status", "--json", FJM2_URI=uri_of(cell_of_three.port))
+    told = json.loads(status.stdout)
+    assert status.returncode == 0
+    assert [each["state"] for each in told["keepers"]] == ["serving", "follower", "follower"]
+    assert [(each["messages"], each["lag"]) for each in told["keepers"]] == [(MESSAGES, 0)] * 3
+    for each in three:
+        each.end(signal.SIGINT)
+    assert exported(three[0].directory) == list(range(1, MESSAGES + 1))
 
 
 def test_two_keepers_go_on_without_the_third_which_catches_up(cell_of_three: Keepers) -> None:

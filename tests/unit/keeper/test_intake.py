@@ -51,10 +51,13 @@ def frame(destination: Destination, sequence: int, body: bytes = b"body", priori
     return b"".join(with_ledger_number(parts, PRODUCER, epoch, sequence))
 
 
-def taken(*frames: bytes, topics: Sequence[int] = (), is_fetched: bool = False) -> tuple[Taken, KeeperCounts]:
+def taken(
+    *frames: bytes, topics: Sequence[int] = (), is_fetched: bool = False, knows_table: bool = True
+) -> tuple[Taken, KeeperCounts]:
     cell, counts = Taken(), KeeperCounts()
     intake = FrameIntake(cell, counts, lambda: 1.0)
     intake.topics = np.array(topics, np.uint32)
+    intake.knows_table = lambda: knows_table
     intake.take(NODE, FrameReader().feed(b"".join(frames), (0,)), is_fetched=is_fetched)
     return cell, counts
 
@@ -96,6 +99,11 @@ def test_topics_are_counted_unless_the_table_names_them() -> None:
 def test_what_another_keeper_kept_is_kept() -> None:
     cell, _ = taken(frame(TOPIC, 1), is_fetched=True)
     assert cell.calls == [("frames", Ledger(PRODUCER, 0, 0), 1, [frame(TOPIC, 1)], NODE, True, False)]
+
+
+def test_everything_is_kept_before_the_table_is_known() -> None:
+    cell, _ = taken(frame(TOPIC, 1), knows_table=False)
+    assert cell.calls == [("frames", Ledger(PRODUCER, 0, 0), 1, [frame(TOPIC, 1)], NODE, False, False)]
 
 
 def test_requests_are_urgent() -> None:
