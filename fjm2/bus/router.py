@@ -65,6 +65,11 @@ class RunTap(Protocol):
     network, so taps get nothing either. Losses are reported by `Reporter`.
     """
 
+    @property
+    def is_full(self) -> bool:
+        """True if the tap can take nothing more for now. Senders wait then, as for a subscription. The owner of the tap
+        calls `Router.resume` when it has room again."""
+
     def take_run(self, sender_id: int, frames: list[Frame]) -> None:
         """Take the frames that end in one run of a lane, in order, each exactly once. Must not raise or wait.
 
@@ -108,8 +113,8 @@ class Router:
         self._own = Sender(node_id)
         """Sender of messages that this process publishes."""
         self._senders = self.table.senders
-        self._full: dict[Subscription, None] = {}
-        """Subscriptions that are full, in the order in which they became full."""
+        self._full: dict[Subscription | RunTap, None] = {}
+        """Subscriptions and taps that are full, in the order in which they became full."""
         self._taps: tuple[RunTap, ...] = ()
         self._held: dict[Sender, list[Frame]] = {}
         """Frames behind the last part of a file that is not whole on disk yet, by sender."""
@@ -143,19 +148,19 @@ class Router:
             self._keep_full(one for one in self._full if one is not subscription)
 
     def resume(self) -> None:
-        """Check again which subscriptions are full."""
+        """Check again which subscriptions and taps are full."""
         if self._full:
             self._keep_full(one for one in self._full if one.is_full)
 
-    def _keep_full(self, full: Iterable[Subscription]) -> None:
+    def _keep_full(self, full: Iterable[Subscription | RunTap]) -> None:
         self._full = dict.fromkeys(full)
         if not self.is_blocked:
             self._on_resume()
 
     @property
     def is_blocked(self) -> bool:
-        """True if nothing more should be taken from the network: a subscription is full, or the disk of files is
-        behind."""
+        """True if nothing more should be taken from the network: a subscription or a tap is full, or the disk of files
+        is behind."""
         return bool(self._full or self._held) or (self.files is not None and self.files.is_full)
 
     def add_tap(self, tap: RunTap) -> None:
@@ -167,6 +172,8 @@ class Router:
         """Stop passing frames to a tap. Calling this twice does no harm."""
         self._taps = tuple(one for one in self._taps if one is not tap)
         self._choose_route()
+        if tap in self._full:
+            self._keep_full(one for one in self._full if one is not tap)
 
     def _choose_route(self) -> None:
         """Choose the function for frames, because taps or subscriptions have changed."""
@@ -362,6 +369,8 @@ class Router:
         found = [frame for frame in frames if frame[4] is not SKIPPED_HEADER]
         for tap in self._taps if found else ():
             tap.take_run(sender.node_id, found)
+            if tap.is_full:
+                self._full[tap] = None
         (self._route_by_pattern if self.targets.has_patterns else self._route)(frames, sender)
 
     def _route_by_pattern(self, frames: list[Frame], sender: Sender) -> None:

@@ -44,6 +44,8 @@ def uri(port: int) -> str:
 class Tap:
     """A stand-in for a keeper: it notes the sequences of what it hears, and confirms nothing by itself."""
 
+    is_full = False
+
     def __init__(self) -> None:
         self.sequences: list[int] = []
         self.unnumbered = 0

@@ -264,6 +264,8 @@ def test_taps_see_no_marks_of_what_was_skipped() -> None:
     seen: list[int] = []
 
     class Tap:
+        is_full = False
+
         def take_run(self, sender_id: int, frames: list[object]) -> None:
             assert sender_id == SENDER
             seen.append(len(frames))

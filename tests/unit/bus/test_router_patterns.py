@@ -86,6 +86,8 @@ def test_transactions_and_taps_work_with_patterns() -> None:
     seen: list[Frame] = []
 
     class Tap:
+        is_full = False
+
         def take_run(self, _: int, frames: list[Frame]) -> None:
             seen.extend(frames)
 

@@ -208,6 +208,7 @@ def test_forged_names_with_the_same_hash_are_not_delivered() -> None:
 def test_other_consumers_selectors_patterns_and_taps_get_every_frame() -> None:
     class Tap:
         frames = 0
+        is_full = False
 
         def take_run(self, sender_id: int, frames: list[Frame]) -> None:  # noqa: ARG002
             self.frames += len(frames)

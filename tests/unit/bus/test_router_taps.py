@@ -20,6 +20,7 @@ class Recorder:
         self.runs: list[tuple[int, list[bytes]]] = []
         self.hashes: list[int] = []
         self.delivered_before: list[int] = []
+        self.is_full = False
 
     def take_run(self, sender_id: int, frames: list[Frame]) -> None:
         self.runs.append((sender_id, [buffer[start:end] for buffer, start, _, end, _ in frames]))
@@ -75,3 +76,25 @@ def test_taps_can_be_removed_and_leave_nothing_behind() -> None:
     assert (len(first.runs), len(second.runs)) == (1, 2)
     assert bench.router.hand_out == usual
     assert subscriber.texts == ["a", "b", "c"]
+
+
+def test_a_full_tap_holds_the_router_until_it_has_room() -> None:
+    bench, tap = Bench(), Recorder()
+    bench.router.add_tap(tap)
+    tap.is_full = True
+    bench.take([b"".join(message("a"))])
+    assert bench.router.is_blocked
+    bench.router.resume()
+    assert bench.router.is_blocked
+    tap.is_full = False
+    bench.router.resume()
+    assert not bench.router.is_blocked
+
+
+def test_a_full_tap_that_is_removed_holds_nothing_back() -> None:
+    bench, tap = Bench(), Recorder()
+    bench.router.add_tap(tap)
+    tap.is_full = True
+    bench.take([b"".join(message("a"))])
+    bench.router.remove_tap(tap)
+    assert not bench.router.is_blocked
