@@ -30,6 +30,8 @@ _RECENT_S: Final = 0.5
 """Time for which a range is not sent again: keepers repeat their fetches while an answer is on its way."""
 _WAITING_MAX: Final = 4096
 """Most ranges that wait to be sent."""
+_LOOK_S: Final = 0.01
+"""Interval at which a listener looks whether there is room again. Senders wait meanwhile."""
 _IDLE_S: Final = 5.0
 """Time after the last fetch for which a keeper stays in the group."""
 
@@ -37,10 +39,12 @@ _IDLE_S: Final = 5.0
 class ReplayListener:
     """Receives what was fetched. It is a member of the group only while something is fetched."""
 
-    def __init__(self, config: BusConfig, take_frames: Callable[[int, list[Frame]], None]) -> None:
-        """`take_frames` gets the node of the keeper that sends, and frames."""
+    def __init__(
+        self, config: BusConfig, take_frames: Callable[[int, list[Frame]], None], has_room: Callable[[], bool]
+    ) -> None:
+        """`take_frames` gets the node of the keeper that sends, and frames, while `has_room` returns True."""
         self._config = _replay_config(config)
-        self._take_frames = take_frames
+        self._take_frames, self._has_room = take_frames, has_room
         self._loop = asyncio.get_running_loop()
         self._until = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -70,6 +74,8 @@ class ReplayListener:
                 except TimeoutError:
                     incoming = aiter(messages)
                     continue
+                while not self._has_room():  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_S)
                 self._take_frames(messages.sender_id, FrameReader().feed(message, (0,)))
         finally:
             self._task = None
