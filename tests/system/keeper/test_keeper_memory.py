@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from keepers import DEADLINE_S, QUEUE, uri_of
 
+from fjm2 import metrics
 from fjm2.bus.bus import BUS_DEFAULTS, Bus
 from fjm2.cell.outgoing import State
 from fjm2.cell.replica import Remembered
@@ -76,7 +77,9 @@ def test_a_disk_that_stands_still_holds_senders_back(tmp_path: Path, port: int) 
                 assert journal.use.waiting < WAITING_MAX
             disk.goes_on.set()
             await until(lambda: keeper.status().messages == MESSAGES, "stored")
+            assert f'fjm2_keeper_stored_messages_total{{keeper="{keeper.name}"}} {MESSAGES}\n' in metrics.render()
             await keeper.close()
+            assert "fjm2_keeper" not in metrics.render()
             await sender.close(sender.close_deadline(0.5, 0.5))
             await bus.close()
 
