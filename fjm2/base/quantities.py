@@ -2,8 +2,11 @@
 
 import contextlib
 import math
+import os
 import re
-from typing import Final
+from enum import Enum
+from types import NoneType
+from typing import Any, Final, get_args, get_type_hints
 
 from .errors import ConfigError
 
@@ -12,6 +15,16 @@ SECONDS_EXPECTED: Final = "seconds, or a number with a unit, as in 500ms, 5s, 2m
 
 UNIT_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 """Units of durations, in seconds. A number without a unit is in seconds."""
+
+_KIND_TEXTS: Final[dict[type[Any], str]] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    NoneType: "None",
+}
+_SHOWN_CHARACTERS_MAX: Final = 60
+"""Length to which an error shows a value of a wrong type."""
 
 _DURATION: Final = re.compile(r"([0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+)\s*([a-z]*)", re.IGNORECASE)
 
@@ -47,6 +60,37 @@ def check_count(name: str, value: object, least: int) -> None:
     """Raise ConfigError unless a setting is a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{name}={value!r}: expected a whole number, {least} or more")
+
+
+def check_setting(name: str, value: object, *kinds: type[Any]) -> None:
+    """Raise ConfigError unless a setting is of one of these types. A whole number is a float as well; a bool is neither
+    a whole number nor a float."""
+    if isinstance(value, bool):
+        is_fit = bool in kinds
+    else:
+        is_fit = isinstance(value, (*kinds, int) if float in kinds else kinds)
+    if not is_fit:
+        shown = shortened(repr_of(value), _SHOWN_CHARACTERS_MAX)
+        raise ConfigError.of(name, shown, ", or ".join(_kind_text(kind) for kind in kinds))
+
+
+def check_fields(settings: object) -> None:
+    """Raise ConfigError unless each field of a dataclass has a value of the type that the class declares. A path in a
+    field of text becomes its text."""
+    for name, hint in get_type_hints(type(settings)).items():
+        kinds, value = get_args(hint) or (hint,), getattr(settings, name)
+        if str in kinds and isinstance(value, os.PathLike):
+            object.__setattr__(settings, name, os.fspath(value))
+        else:
+            check_setting(name, value, *kinds)
+
+
+def _kind_text(kind: type[Any]) -> str:
+    if issubclass(kind, Enum):
+        *others, last = map(str, kind)
+        return f"{', '.join(others)} or {last}"
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    return _KIND_TEXTS.get(kind, f"{article} {kind.__name__}")
 
 
 def node_text(node_id: int) -> str:

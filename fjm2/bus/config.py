@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Self, get_args, get_origin, get_type_
 from urllib.parse import quote, unquote
 
 from fjm2.base.errors import ConfigError
-from fjm2.base.quantities import SECONDS_EXPECTED, UNIT_SECONDS
+from fjm2.base.quantities import SECONDS_EXPECTED, UNIT_SECONDS, check_fields
 from fjm2.norm import ReceiverConfig, SenderConfig, Session, UdpConfig
 
 from .inbox import ConsumerSettings
@@ -79,6 +79,7 @@ class BusConfig:
     """Settings for receiving."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         # UdpConfig checks the bounds. A scope can only be checked on the host that it is meant for.
         UdpConfig(group=self.group, port=self.port, interface=self.interface, ttl=self.ttl, dscp=self.dscp)
         directory = self.files_directory

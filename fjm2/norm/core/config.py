@@ -1,10 +1,11 @@
-"""Settings of a NORM session. Each object of settings is checked once, when it is made."""
+"""Settings of a NORM session. Each object of settings is checked once, when it is made: types, then bounds."""
 
 import os
 from dataclasses import dataclass, field
 from enum import Enum
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.quantities import check_fields
 
 from .wire import NODE_ANY, NODE_NONE, FecId
 
@@ -102,6 +103,7 @@ class SenderConfig:
     """How much of a stream is kept beyond that, for receivers that were silent for a while. Unused with `flow=max`."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         is_rs = self.fec is Fec.RS
         _check(64 <= self.segment_bytes <= 65_000, "segment_bytes", self.segment_bytes, "64 to 65000")
         _check(1 <= self.block_segments <= 255, "block_segments", self.block_segments, "1 to 255")
@@ -180,6 +182,7 @@ class ReceiverConfig:
     for 30 s."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check(self.object_bytes_max >= 1, "object_bytes_max", self.object_bytes_max, "1 or more")
         _check(self.file_bytes_max >= 1, "file_bytes_max", self.file_bytes_max, "1 or more")
         _check(self.stream_bytes_max >= 1 << 16, "stream_bytes_max", self.stream_bytes_max, "65536 or more")
@@ -204,4 +207,5 @@ class SessionConfig:
     """Settings of reception; None for a node that only sends, and ignores other senders at no cost."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check(NODE_NONE < self.node_id < NODE_ANY, "node_id", self.node_id, "1 to 4294967294")

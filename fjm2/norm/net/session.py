@@ -9,7 +9,7 @@ from typing import Self
 
 from fjm2.base.errors import NormError
 from fjm2.base.functions import check_bytes
-from fjm2.base.quantities import node_text
+from fjm2.base.quantities import check_setting, node_text
 from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.norm.core.config import Flow, ReceiverConfig, SenderConfig, SessionConfig, Sync
 from fjm2.norm.core.engine import Engine
@@ -86,10 +86,12 @@ class Session:
         `group` is a multicast group, or the address of the one peer. `interface` is a name or a local address. If
         `is_sender_only`, ignore what other nodes send, and report no events about it.
         """
+        check_setting("is_sender_only", is_sender_only, bool)
+        own_receiver = ReceiverConfig() if receiver is None else receiver
         self.config = SessionConfig(
             node_id=random_node_id() if node_id is None else node_id,
-            sender=sender or SenderConfig(),
-            receiver=None if is_sender_only else receiver or ReceiverConfig(),
+            sender=SenderConfig() if sender is None else sender,
+            receiver=None if is_sender_only else own_receiver,
         )
         """Settings of the node. The node id is drawn at random unless it was given."""
         self.udp_config = UdpConfig(group=group, port=port, interface=interface, ttl=ttl, dscp=dscp, loopback=loopback)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.quantities import check_fields
 
 from .interfaces import HAS_NETLINK, Interface, find_interface, local_address
 from .udp_sender import UDP_SEGMENT
@@ -52,6 +53,7 @@ class UdpConfig:
     the kernel can do. FJM2_NO_GSO=1 in the environment has the same effect as False."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         try:
             address = ipaddress.ip_address(self.group)
         except ValueError:
