@@ -36,6 +36,8 @@ ids."""
 
 def mode_of(mode: int, transacted: bool) -> SessionMode:
     """Return the mode of a session. Raise JMSError if there is no such mode."""
+    if isinstance(mode, bool):  # the first argument of Java's createSession; as an int, False would be a mode
+        raise JMSError(f"mode={mode}: expected a SessionMode; for a transacted session, pass transacted=True")
     if transacted:
         return SessionMode.SESSION_TRANSACTED
     try:

@@ -495,6 +495,21 @@ async def test_c12_modes_of_sessions(api: Api) -> None:
             await connection.create_session(unknown)
 
 
+@pytest.mark.parametrize("flag", [False, True])
+async def test_c12_a_bool_is_no_mode(api: Api, flag: bool) -> None:
+    """Java's `createSession(false, ...)` begins with one. As an int, it would be a mode, and the opposite one."""
+    connection, context = await api.connect(), await api.context()
+    hint = f"^mode={flag}: expected a SessionMode; for a transacted session, pass transacted=True$"
+    with pytest.raises(JMSError, match=hint):
+        await connection.create_session(flag)
+    with pytest.raises(JMSError, match=hint):
+        await connection.create_session(flag, transacted=True)
+    with pytest.raises(JMSError, match=r"^mode="):
+        await context.create_context(flag)
+    with pytest.raises(JMSError, match=r"^mode="):
+        await api.context(flag)
+
+
 async def test_c13_user_and_password_are_accepted_and_ignored(api: Api) -> None:
     connection = await api.call(api.factory().create_connection, "user", "secret")
     api.opened.append(connection)
