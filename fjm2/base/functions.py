@@ -1,12 +1,15 @@
-"""Checks of the functions that programs pass to be called, and of the bytes that they pass to be sent."""
+"""Checks of what programs pass: functions to be called, bytes to be sent, and types of what is to be returned."""
 
 from inspect import iscoroutinefunction
-from typing import Final
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
 
 from .quantities import repr_of, shortened
 
 _SHOWN_CHARACTERS_MAX: Final = 60
 """Length to which an error shows what is no function."""
+_NO_BODY: Final[Any] = None
+"""Object to try `isinstance` with."""
 _THREADS_AWAIT_NOTHING: Final = "as threads await nothing; fjm2.jms takes coroutine functions"
 
 
@@ -53,3 +56,33 @@ def check_methods(name: str, value: object, methods: tuple[str, ...], kind: str)
     if not all(callable(getattr(value, method, None)) for method in methods):
         shown = shortened(repr_of(value), _SHOWN_CHARACTERS_MAX)
         raise TypeError(f"{name}={shown}: expected a {kind}, an object with the methods {' and '.join(methods)}")
+
+
+def classes_of(kind: Any) -> tuple[type, ...]:
+    """Return the classes of a type: a class, one with parameters such as `dict[str, int]`, which stands for `dict`, or
+    a union of these. Raise TypeError if it is anything else."""
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    classes = tuple(get_origin(one) or one for one in parts)
+    try:
+        if all(isinstance(one, type) for one in classes):
+            isinstance(_NO_BODY, classes)  # raises TypeError for classes without instances, such as Any
+            return classes
+    except TypeError:
+        pass
+    raise TypeError(
+        f"type={shortened(repr_of(kind), _SHOWN_CHARACTERS_MAX)}: expected a class of messages, such as TextMessage, "
+        "or of bodies, such as str, dict[str, int] or str | bytes"
+    )
+
+
+def check_type(kind: Any) -> None:
+    """Raise TypeError unless a type is one that `classes_of` knows."""
+    try:
+        isinstance(_NO_BODY, kind)  # enough for nearly all, and fast
+    except TypeError:
+        classes_of(kind)
+
+
+def type_text(kind: Any) -> str:
+    """Return a type as people write it: `str`, `dict[str, int]` or `str | bytes`."""
+    return kind.__name__ if isinstance(kind, type) else str(kind)

@@ -6,7 +6,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, get_origin, overload
 
-from fjm2.base.functions import check_callback, check_progress_listener
+from fjm2.base.functions import check_callback, check_progress_listener, check_type, type_text
 from fjm2.base.quantities import counted, shortened
 from fjm2.bus.inbox import Inbox, MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
@@ -41,7 +41,7 @@ def content_of(message: Message, kind: type[_T]) -> _T:
         raise MessageFormatError(f"{message!r}: expected a {kind.__name__}")
     body = message.get_body(kind)
     if body is None and kind is not object:
-        raise MessageFormatError(f"{message!r} has no body: expected a {kind.__name__}")
+        raise MessageFormatError(f"{message!r} has no body: expected a {type_text(kind)}")
     return cast(_T, body)
 
 
@@ -93,8 +93,7 @@ def typed_listener(
 ) -> Callable[[Message], Any]:
     """Return a message listener that passes on what `content_of` returns, and reports messages of other kinds."""
 
-    if not isinstance(get_origin(kind) or kind, type):
-        raise TypeError(f"type={kind!r}: expected a class of messages, such as TextMessage, or of bodies, such as str")
+    check_type(kind)
     if listener is None:
         raise TypeError("listener=None: expected a function; message_listener = None ends listening")
     check_callback("listener", listener)
@@ -283,6 +282,7 @@ class JMSConsumer(MessageConsumer):
 
         In AUTO_ACKNOWLEDGE and DUPS_OK_ACKNOWLEDGE mode, the next call gets that message again.
         """
+        check_type(type)
         check_timeout(timeout)
         delivery = await self._dispatcher.receive(self._inbox, timeout)
         if delivery is None:

@@ -15,9 +15,10 @@ Functions for the layers above (producers, sessions, routers). Applications do n
 import builtins
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, get_origin, overload
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 from fjm2.base.done import DONE
+from fjm2.base.functions import classes_of, type_text
 from fjm2.base.quantities import shortened
 
 from .client_headers import ClientHeaders
@@ -428,7 +429,8 @@ class Message:
         """Return the body if it is of this type, or None if the message has no body.
 
         Raise MessageFormatError if the body is of another type. An empty bytes body is returned if the type fits it,
-        and counts as no body if not. Of a type like `dict[str, int]`, only `dict` is checked.
+        and counts as no body if not. Of a type like `dict[str, int]`, only `dict` is checked. A union, such as
+        `str | bytes`, fits if one of its types does; other types raise TypeError.
         """
         body = self._get_body()
         if _is_of(body, type):
@@ -436,7 +438,7 @@ class Message:
             return content
         if self._is_nothing(body):
             return None
-        raise MessageFormatError(f"the body of {self!r} is a {_kind_name(body)}: expected a {type.__name__}")
+        raise MessageFormatError(f"the body of {self!r} is a {_kind_name(body)}: expected a {type_text(type)}")
 
     def is_body_assignable_to(self, type: builtins.type[Any]) -> bool:  # noqa: A002
         """Return True if `get_body` returns a body of this type. A message without a body fits every type."""
@@ -523,8 +525,8 @@ def _kind_name(body: object) -> str:
 def _is_of(body: object, kind: type[Any]) -> bool:
     try:
         return isinstance(body, kind)
-    except TypeError:  # a type like dict[str, int]: only its class is checked
-        return isinstance(body, get_origin(kind) or kind)
+    except TypeError:
+        return isinstance(body, classes_of(kind))
 
 
 def open_message(

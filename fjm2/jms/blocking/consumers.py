@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Self, TypeVar, cast, overload
 
-from fjm2.base.functions import check_callback
+from fjm2.base.functions import check_callback, check_type
 from fjm2.bus.inbox import MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.jms import consumer as aio_consumer
@@ -164,6 +164,7 @@ class JMSConsumer(MessageConsumer):
     def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None:  # noqa: A002
         """Return the body of the next message. Raise MessageFormatError if the message has no body, or one of another
         type."""
+        check_type(type)
         check_timeout(timeout)
         return self._receiver.receive_body(type, timeout)
 

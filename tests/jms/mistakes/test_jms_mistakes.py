@@ -1,6 +1,6 @@
 """Mistakes of callers raise at the call that makes them, with the value and what was expected."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from adapter import QUIET_S, WAIT_S, Api, Blocking
@@ -168,3 +168,34 @@ def test_a_bus_has_a_multicast_group() -> None:
         for factory in (ConnectionFactory, blocking.ConnectionFactory):
             with pytest.raises(ConfigError, match=rf"^{shown} is the address of one host: expected a multicast group"):
                 factory(uri)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["str", None, [str], 5, Any, list[int] | Any, Literal["a"]], ids=lambda wrong: str(wrong).replace(" ", "")
+)
+async def test_a_type_that_no_body_has_costs_no_message(api: Api, wrong: Any) -> None:
+    context = await api.context()
+    consumer = await context.create_consumer(TOPIC)
+    await context.send(TOPIC, "precious")
+    with pytest.raises(TypeError, match=r"^type=.+: expected a class of messages, such as TextMessage, or of bodies"):
+        await consumer.receive_body(wrong, WAIT_S)
+    message = await consumer.receive(TextMessage, WAIT_S)
+    assert message.text == "precious"
+    for read in (message.get_body, message.is_body_assignable_to):
+        with pytest.raises(TypeError, match=r"^type=.+: expected a class"):
+            read(wrong)
+
+
+async def test_a_union_fits_if_one_of_its_types_does(api: Api) -> None:
+    context = await api.context()
+    consumer = await context.create_consumer(TOPIC)
+    for body in ("text", {"price": 1}, [1]):
+        await context.send(TOPIC, body)
+    unfit = "is a str: expected a int | float$"
+    with pytest.raises(MessageFormatError, match=unfit.replace("|", r"\|")):
+        await consumer.receive_body(int | float, WAIT_S)
+    assert await consumer.receive_body(dict[str, int] | str | None, WAIT_S) == "text"  # it comes again
+    assert await consumer.receive_body(dict[str, int] | None, WAIT_S) == {"price": 1}
+    with pytest.raises(MessageFormatError, match=r"is a list: expected a dict\[str, int\] \| None$"):
+        await consumer.receive_body(dict[str, int] | None, WAIT_S)
+    assert await consumer.receive_body(list[int] | None, WAIT_S) == [1]
