@@ -198,6 +198,7 @@ class Router:
             if known:
                 data, marks = data[known:], (0,)
             stream.skip_to = None
+        stream.bytes += len(data)
         held = reader.held_bytes
         may_be_run = held + len(data) >= RUN_BYTES_MIN
         if may_be_run and self.targets.batched and not self._taps and not self.targets.has_patterns:
@@ -244,14 +245,13 @@ class Router:
         self._held[sender] += frames
         return []
 
-    def note_gap(self, sender_id: int, object_id: int, lost_bytes: int = 0) -> None:
+    def note_gap(self, sender_id: int, object_id: int) -> None:
         """Note that bytes of a stream are lost. For each subscription, the next message from the sender will be
         marked."""
         sender = self.table.sender(sender_id)
         stream = sender.streams.get(object_id)
         if stream is not None:
             self.table.reset(stream)
-            stream.note_gap(lost_bytes)
         self.table.mark(sender, Loss.BYTES)
         self.transactions.note_gap(sender_id)
         if self.files is not None:

@@ -87,14 +87,14 @@ class LossNotices:
         told = self._open_gaps.pop(place, None)
         size = lost.end - lost.start - (told or 0)
         if told is not None and size <= 0:
-            self.router.note_gap(*place, size)
+            self.router.note_gap(*place)
             return
         self._tell_bytes(lost, lost.start + (told or 0), size)
 
     def _tell_bytes(self, event: StreamLost | StreamGapOpened, start: int, size: int) -> None:
         sender, stream = event.sender_id, event.object_id
         details = self._details(sender, stream, size)
-        self.router.note_gap(sender, stream, size)
+        self.router.note_gap(sender, stream)
         self.on_lost(sender, 0, size)
         end = start + size if size else None
         self._report(BytesLost(sender, self._lane_of(sender), start, end, event.reason, details))

@@ -38,36 +38,23 @@ _NONE: Final = -1
 class Stream:
     """A stream of one sender."""
 
-    __slots__ = ("_gap_at", "_gap_bytes", "end", "frames", "reader", "skip_to", "start")
+    __slots__ = ("bytes", "end", "frames", "reader", "skip_to")
 
     def __init__(self, start: int, frame_bytes_max: int, skip_to: int | None) -> None:
         self.reader = FrameReader(frame_bytes_max, shows_skips=True)
-        self.start = start
-        """Position of the first byte received, moved on by the length of each gap."""
         self.end = start
         """Position in the stream after the last byte received."""
         self.skip_to = skip_to
         """Position up to which the stream was read before its sender vanished and came back; None otherwise."""
         self.frames = 0
         """Messages received."""
-        self._gap_at = start
-        """Value of `end` at the latest gap."""
-        self._gap_bytes = 0
-        """Length of that gap."""
-
-    def note_gap(self, lost_bytes: int) -> None:
-        """Note that bytes behind the last one received are lost. A gap may be noted in several parts."""
-        if self._gap_at != self.end:
-            self._gap_at, self._gap_bytes = self.end, 0
-        self._gap_bytes += lost_bytes
-        self.start += lost_bytes
+        self.bytes = 0
+        """Bytes received. Positions would not tell, because gaps are noted long after the bytes before them arrived, or
+        long before the bytes behind them."""
 
     def messages_in(self, size: int) -> int | None:
         """Return how many messages so many bytes hold, estimated by the mean of those received; None without any."""
-        received = self.end - self.start
-        if self._gap_at == self.end:  # which has not moved beyond the gap yet, unlike `start`
-            received += self._gap_bytes
-        return max(round(size * self.frames / received), 1) if self.frames and received > 0 else None
+        return max(round(size * self.frames / self.bytes), 1) if self.frames and self.bytes else None
 
 
 class PendingGaps:

@@ -176,6 +176,24 @@ def test_what_is_not_known_is_left_out() -> None:
     assert "it sends to" not in str(watched.reports[1])
 
 
+def test_the_estimate_holds_for_gaps_in_a_row() -> None:
+    """Nothing may arrive between gaps, and far more may be lost than was ever received."""
+    watched = Watched()
+    size = sum(map(len, message("x" * 900)))
+    end, lost = 0, (5, 300, 40, 2_000, 1, 700)
+    watched.bench.take([message("x" * 900)] * 10)
+    end += 10 * size
+    for count_lost in lost:
+        if count_lost == 40:
+            watched.notices.note(StreamGapOpened(SENDER, STREAM, end, 40 * size, SQUELCHED))
+        watched.notices.note(StreamLost(SENDER, STREAM, end, end + count_lost * size, SQUELCHED))
+        end += count_lost * size
+    watched.bench.take_bytes(b"".join(message("x" * 900)), (0,), start=end)
+    watched.notices.note(StreamLost(SENDER, STREAM, end + size, end + 21 * size, SQUELCHED))
+    counts = [report.details.messages for report in watched.reports if isinstance(report, BytesLost)]
+    assert counts == [*lost, 20]
+
+
 def test_the_estimate_leaves_gaps_out() -> None:
     """The mean size of messages is that of messages received, however much was lost before."""
     watched = Watched()
