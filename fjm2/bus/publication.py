@@ -295,7 +295,8 @@ class Outbox:
         sent there."""
         self.codec = codec
         """Codec that turns objects into message bodies."""
-        self.is_closed = False
+        self._closed_text: str | None = None
+        """Text of the error that each send raises; None while the outbox is open."""
         self._confirm_timeout_s = confirm_timeout_s
         self.completions = publication.new_completions(self, confirm_timeout_s)
         """Outcomes of asynchronous sends."""
@@ -315,9 +316,14 @@ class Outbox:
         """True if `frame_body` and `frame_bodies` may be used."""
         self._check_destination = check_destination
 
+    @property
+    def is_closed(self) -> bool:
+        """True if nothing can be sent any more."""
+        return self._closed_text is not None
+
     def frame(self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int) -> Post:
         """Return the message as a frame to be sent, and set the headers that a send sets."""
-        if self.is_closed:
+        if self._closed_text is not None:
             self._check_open()
         if destination.kind_flags:
             self._check_destination(destination)
@@ -346,7 +352,7 @@ class Outbox:
         time_to_live: int,
     ) -> Post:
         """Return the frame to be sent of a message that has nothing but properties and a body, both encoded already."""
-        if self.is_closed:
+        if self._closed_text is not None:
             self._check_open()
         if destination.kind_flags:
             self._check_destination(destination)
@@ -452,7 +458,8 @@ class Outbox:
     ) -> Awaitable[None] | None:
         """Frame a message, then publish it or keep it for the commit. If an awaitable is returned, await it before
         sending more. Tell `outcome` how the send ends; without it, failures to confirm are reported."""
-        if self._pending is not None or self.is_closed or destination.kind_flags or type(message) not in PLAIN_CLASSES:
+        is_open = self._pending is None and self._closed_text is None
+        if not is_open or destination.kind_flags or type(message) not in PLAIN_CLASSES:
             post = self.frame(message, destination, flags, priority, time_to_live)
             return self.put(post) if outcome is None else self.put_async(post, message, None, outcome)
         now = time_ns() // 1_000_000
@@ -468,7 +475,7 @@ class Outbox:
 
     def put(self, post: Post) -> Awaitable[None] | None:
         """Publish a message, or keep it for the commit. If an awaitable is returned, await it before sending more."""
-        if self.is_closed:  # since the message was framed
+        if self._closed_text is not None:  # since the message was framed
             self._check_open()
         if self._pending is not None:
             self._pending.append(post)
@@ -485,8 +492,8 @@ class Outbox:
         return FileTransfer(self._publication, self._check_open, destination, priority, parts, body)
 
     def _check_open(self) -> None:
-        if self.is_closed:
-            raise IllegalStateError("the session, or its context, is closed: create another one")
+        if self._closed_text is not None:
+            raise IllegalStateError(self._closed_text)
 
     def put_async(
         self, post: Post, message: object, listener: CompletionListener | None, outcome: Outcome
@@ -513,11 +520,15 @@ class Outbox:
         self.completions.add((receipt, message, outcome, listener))
         return waiting
 
+    def cut_off(self, text: str) -> None:
+        """Refuse all sends from now on with this text, and do nothing else."""
+        self._closed_text = text
+
     async def close(self, limit: "contextlib.AbstractAsyncContextManager[None]") -> None:
         """Roll back the open transaction, and wait for asynchronous sends until `limit` raises TimeoutError."""
         self.rollback()
         await self.completions.close(limit)
-        self.is_closed = True
+        self._closed_text = "the session, or its context, is closed: create another one"
 
     def check_not_in_callback(self, call: str) -> None:
         """Raise IllegalStateError if called in a completion listener of this session, because `call` would wait for

@@ -1,10 +1,12 @@
 """Connections, each of which is one identity on a bus, shared by its sessions."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Generator
 from enum import Enum, auto
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias
+from weakref import WeakSet
 
 from fjm2.base.done import DONE
 from fjm2.base.functions import check_callback
@@ -32,6 +34,7 @@ ExceptionListener: TypeAlias = Callable[[JMSError], Any]
 _claimed: dict[tuple[str, int, str], asyncio.AbstractEventLoop] = {}
 """Event loop of each client id in use in this process, by group, port and client id. A closed loop frees its client
 ids."""
+CUT_OFF_TEXT = "the connection was opened in another process, which forked this one: open a connection in the child"
 
 
 def mode_of(mode: int, transacted: bool) -> SessionMode:
@@ -56,12 +59,15 @@ class ConnectionState(Enum):
     OPEN = auto()
     CLOSED = auto()
     """`close` was called, and may still be waiting."""
+    CUT_OFF = auto()
+    """This process is a forked child, and the connection is its parent's. Closing it does nothing."""
 
 
 MOVES: Final = {
     ConnectionState.NEW: {ConnectionState.OPEN, ConnectionState.CLOSED},
-    ConnectionState.OPEN: {ConnectionState.CLOSED},
-    ConnectionState.CLOSED: set[ConnectionState](),
+    ConnectionState.OPEN: {ConnectionState.CLOSED, ConnectionState.CUT_OFF},
+    ConnectionState.CLOSED: {ConnectionState.CUT_OFF},
+    ConnectionState.CUT_OFF: set[ConnectionState](),
 }
 """States that may follow each state."""
 
@@ -89,6 +95,20 @@ class ConnectionCore:
     def is_closed(self) -> bool:
         return self._state is ConnectionState.CLOSED
 
+    @property
+    def is_cut_off(self) -> bool:
+        """True in a forked child, where nothing can be done with the connection, and closing it does nothing."""
+        return self._state is ConnectionState.CUT_OFF
+
+    def cut_off(self) -> None:
+        """Leave the connection to the parent of this process, in a forked child: its loop and its threads do not run
+        here. All calls raise IllegalStateError, but for `close`, which does nothing."""
+        self._move_to(ConnectionState.CUT_OFF)
+        if self.endpoint is not None:
+            self.endpoint.is_closed = True
+        for session in self.sessions:
+            session.cut_off(CUT_OFF_TEXT)
+
     async def open(self) -> None:
         """Open the connection. Calling this twice does no harm."""
         if self.is_closed:
@@ -106,6 +126,7 @@ class ConnectionCore:
             raise
         self.endpoint = Endpoint(bus, self.settings, self._gate)
         self._move_to(ConnectionState.OPEN)
+        _opened.add(self)
         bus.add_listener(self._handle_report)
         self.endpoint.announce()
 
@@ -141,6 +162,8 @@ class ConnectionCore:
     def begin_closing(self, timeout_s: float | None) -> None:
         """Set the deadline of the close. Raise IllegalStateError in a callback of a session, where `close` would wait
         for itself."""
+        if self.is_cut_off:
+            return
         for session in self.sessions:
             session.check_may_close()
         if self.endpoint is not None:
@@ -153,7 +176,7 @@ class ConnectionCore:
         """Close the connection; see `Connection.close`."""
         endpoint = self.endpoint
         self.begin_closing(timeout_s)
-        if self.is_closed:
+        if self.is_closed or self.is_cut_off:
             return
         self._move_to(ConnectionState.CLOSED)
         if endpoint is None:
@@ -202,6 +225,8 @@ class ConnectionCore:
 
     def check_open(self) -> Endpoint:
         """Return the endpoint. Raise IllegalStateError unless the connection is open."""
+        if self.is_cut_off:
+            raise IllegalStateError(CUT_OFF_TEXT)
         if self.is_closed:
             raise IllegalStateError("the connection is closed: create another one")
         if self.endpoint is None:
@@ -259,6 +284,21 @@ class ConnectionCore:
         from fjm2.bus.bus import BUS_DEFAULTS  # only now: see ConnectionFactory
 
         return f"<Connection{name} to {self.config.to_uri(BUS_DEFAULTS)}, {state}>"
+
+
+_opened: Final = WeakSet[ConnectionCore]()
+"""Connections that were opened in this process."""
+
+
+def _after_fork() -> None:
+    _claimed.clear()
+    for core in list(_opened):
+        core.cut_off()
+    _opened.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Connection:

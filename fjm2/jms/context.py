@@ -100,6 +100,8 @@ class JMSContext(MessageFactory):
             self._is_closed = True
             return
         core = session_core_of(self._session)
+        if core.is_cut_off:
+            return
         core.check_may_close()
         self._is_closing = True
         is_last = self._shared.users == 1

@@ -60,6 +60,8 @@ class Dispatcher:
         self._ready: Final = self.listeners.ready
         self.has_threads = False
         """True if threads use the session. JMS then allows only one receive at a time."""
+        self.closed_text = "the session, or its context, is closed: create another one"
+        """Text of the error of a call when the session is closed."""
         self._state = DispatcherState.OPEN
         self._runs: dict[Inbox, Run] = {}
         """Runs of the consumers that threads use."""
@@ -93,6 +95,14 @@ class Dispatcher:
             run.take_back()
         for inbox in list(self.inboxes):
             inbox.close()
+
+    def cut_off(self, text: str) -> None:
+        """Refuse all calls from now on with this text. Wait for nothing, and wake nobody."""
+        self._state, self.closed_text = DispatcherState.CLOSED, text
+        for run in self._runs.values():
+            run.cut_off()
+        for inbox in self.inboxes:
+            inbox.is_closed = True
 
     async def close(self) -> None:
         """Close the receiving half. Wait for the running listener, which can go on using the session. A waiting receive
@@ -136,7 +146,7 @@ class Dispatcher:
     def check_open(self) -> None:
         """Raise IllegalStateError if the session is closed."""
         if self._state is DispatcherState.CLOSED:
-            raise IllegalStateError("the session, or its context, is closed: create another one")
+            raise IllegalStateError(self.closed_text)
 
     def check_not_in_listener(self, call: str) -> None:
         """Raise IllegalStateError if called in a listener of this session, because `call` would wait for its own
@@ -315,11 +325,6 @@ class Dispatcher:
         if self.mode is SessionMode.CLIENT_ACKNOWLEDGE:
             self.acknowledge_all()
         return DONE
-
-    @property
-    def unacknowledged(self) -> int:
-        """Number of messages delivered and not acknowledged."""
-        return len(self.deliveries)
 
     def acknowledge_all(self) -> None:
         """Acknowledge everything delivered so far."""

@@ -105,6 +105,11 @@ class Run:
         while done:
             release(done.popleft().received)
 
+    def cut_off(self) -> None:
+        """Forget the messages. Unlike `take_back`, wake nobody."""
+        self._waiting.clear()
+        self._done.clear()
+
     def take_back(self) -> None:
         """Put back the messages that the thread has not taken, and settle the others."""
         waiting = self._waiting

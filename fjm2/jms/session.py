@@ -40,9 +40,15 @@ class SessionState(Enum):
     OPEN = auto()
     CLOSING = auto()
     """`close` was called. Listeners and asynchronous sends may still finish."""
+    CUT_OFF = auto()
+    """This process is a forked child, and the session is its parent's. Closing it does nothing."""
 
 
-MOVES: Final = {SessionState.OPEN: {SessionState.CLOSING}, SessionState.CLOSING: set[SessionState]()}
+MOVES: Final = {
+    SessionState.OPEN: {SessionState.CLOSING, SessionState.CUT_OFF},
+    SessionState.CLOSING: {SessionState.CUT_OFF},
+    SessionState.CUT_OFF: set[SessionState](),
+}
 """States that may follow each state."""
 
 
@@ -67,6 +73,10 @@ class SessionCore:
     @property
     def is_closing(self) -> bool:
         return self._state is SessionState.CLOSING
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self._state is SessionState.CUT_OFF
 
     @property
     def transacted(self) -> bool:
@@ -102,7 +112,7 @@ class SessionCore:
         """Return the present state of the session."""
         return SessionStatistics(
             consumers=len(self.dispatcher.inboxes),
-            messages_unacknowledged=self.dispatcher.unacknowledged,
+            messages_unacknowledged=len(self.dispatcher.deliveries),
             messages_uncommitted=self.outbox.uncommitted,
             outcomes_awaited=self.outbox.completions.pending,
         )
@@ -184,6 +194,8 @@ class SessionCore:
 
     async def close(self) -> None:
         """Close the session; see `Session.close`."""
+        if self.is_cut_off:
+            return
         self.check_may_close()
         if self.is_closing:
             return
@@ -194,6 +206,12 @@ class SessionCore:
             self.close_inbox(inbox)
         self.dispatcher.inboxes.clear()
         self._on_closed(self)
+
+    def cut_off(self, text: str) -> None:
+        """Refuse all calls but `close` from now on with this text; see `ConnectionCore.cut_off`."""
+        self._move_to(SessionState.CUT_OFF)
+        self.outbox.cut_off(text)
+        self.dispatcher.cut_off(text)
 
     def _move_to(self, state: SessionState) -> None:
         if state not in MOVES[self._state]:

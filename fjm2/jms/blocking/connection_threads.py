@@ -30,6 +30,8 @@ class ConnectionThreads:
     async def close_behind(self, close: Callable[[float | None], Awaitable[None]], timeout_s: float | None) -> None:
         """Call `close` after the send queue is empty. Sends that are blocked delay this only until the deadline of the
         close."""
+        if self._core.is_cut_off:
+            return
         self._core.begin_closing(timeout_s)
         if self._core.endpoint is not None:
             await self._queue.close(self._core.endpoint.closing())

@@ -1,6 +1,7 @@
 """The queue between sending threads and the event loop."""
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -8,6 +9,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
 from time import perf_counter
 from typing import Any, Final
+from weakref import WeakSet
 
 from fjm2.base.quantities import counted
 from fjm2.bus.completions import CompletionListener, Receipt
@@ -19,6 +21,7 @@ from fjm2.messages.header import FRAME_BYTES, HEADER
 
 from .loop_thread import LOOP
 
+_queues: Final = WeakSet["SendQueue"]()
 Put = Callable[[Any], Awaitable[None] | None]
 """A function that puts a `Post` or a `BatchPost` into an outbox. It returns an awaitable if there is no room."""
 Drop = Callable[[Exception], None]
@@ -44,6 +47,11 @@ class SendQueue:
         """Posts that were taken from the queue together, and are not yet put into an outbox. Only the loop uses it."""
         self._task: Future[None] | None = None
         self._is_closed = False
+        _queues.add(self)
+
+    def cut_off(self) -> None:
+        """Forget what a forked process took over: posts that its parent sends, and a lock that a thread may hold."""
+        self.lock, self._task, self._posts, self._size = threading.Lock(), None, [], 0
 
     def put(self, put: Put, post: Post, drop: Drop | None = None) -> None:
         """Queue a post, which `put` will put into an outbox. `drop` is called if the queue is closed before. The caller
@@ -253,3 +261,12 @@ class FileSend:
             self.outcome.set_exception(error)
         else:
             self.outcome.set_result(None)
+
+
+def _after_fork() -> None:
+    for queue in list(_queues):
+        queue.cut_off()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

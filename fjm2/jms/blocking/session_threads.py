@@ -38,6 +38,8 @@ class SessionThreads:
     async def close_behind(self, close: Callable[[], Awaitable[None]]) -> None:
         """Call `close` after the send queue is empty. Sends that are blocked delay this only until the deadline of the
         close."""
+        if self.core.is_cut_off:
+            return
         self.core.begin_closing()
         await self.queue.drained(self.core.endpoint.closing())
         await close()
