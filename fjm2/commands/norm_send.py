@@ -11,11 +11,22 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from fjm2.base.errors import ConfigError
 from fjm2.norm import Fec, SenderConfig, Session
 from fjm2.norm.events import FileFailed, InterfaceLost, InterfaceRestored, NodeIdCollided
 
 from .support.common import Duration, check_peer, is_quiet, run, session_options
 
+GRTT_LEAST_S, GRTT_MOST_S = 1e-6, 10.0
+"""Bounds of estimates of the round-trip time in the settings of a sender."""
+_OPTIONS = {
+    "segment_bytes": "--segment-size",
+    "block_segments": "--block-size",
+    "auto_parity": "--auto-parity",
+    "parity_segments": "--parity",
+    "rate_bps": "--rate",
+}
+"""Options by the settings that they stand for and that can be out of range."""
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
@@ -36,6 +47,15 @@ class NodeIds(click.ParamType[tuple[int, ...]]):
         return ids
 
 
+def _of_option(error: ConfigError) -> click.BadParameter:
+    """Return the error of the option that stands for a setting."""
+    option, expected, context = _OPTIONS[error.setting or ""], error.expected, click.get_current_context()
+    for setting, name in (*_OPTIONS.items(), ("fec=rs", "--fec rs"), ("None", "0")):
+        expected = expected.replace(setting, name)
+    (value,) = (context.params[one.name or ""] for one in context.command.params if option in one.opts)
+    return click.BadParameter(f"{value}: expected {expected}", context, param_hint=f"'{option}'")
+
+
 @click.command()
 @session_options
 @click.option("--segment-size", default=1400, show_default=True, help="Payload of a datagram in bytes.")
@@ -52,7 +72,11 @@ class NodeIds(click.ParamType[tuple[int, ...]]):
 @click.option("--rate", default=100e6, show_default=True, help="Bits per second; 0 for no limit.")
 @click.option("--cc", is_flag=True, help="Congestion control (NORM-CC); --rate is then the upper limit.")
 @click.option(
-    "--grtt", default="10ms", show_default=True, type=Duration(), help="First estimate of the round-trip time."
+    "--grtt",
+    default="10ms",
+    show_default=True,
+    type=Duration(GRTT_LEAST_S, GRTT_MOST_S),
+    help="First estimate of the round-trip time.",
 )
 @click.option("--ack-from", type=NodeIds(), default=(), help="Wait for these nodes to confirm the end.")
 @click.option("--data", multiple=True, type=_FILE, help="Send the bytes of a file as a DATA object (repeatable).")
@@ -97,7 +121,7 @@ def send(
     if parity is None:
         parity = min(8, 255 - block_size) if fec == "rs" else 0
 
-    def open_session() -> Session:
+    try:
         config = SenderConfig(
             segment_bytes=segment_size,
             block_segments=block_size,
@@ -109,6 +133,10 @@ def send(
             grtt_s=grtt,
             grtt_min_s=min(grtt, 0.001),
         )
+    except ConfigError as error:
+        raise _of_option(error) from None
+
+    def open_session() -> Session:
         return Session(group, port, interface=interface, node_id=node_id, ttl=ttl, sender=config, is_sender_only=True)
 
     run(_send(open_session, data and data + more, files and files + more, stream, ack_from, as_json))

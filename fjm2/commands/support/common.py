@@ -80,14 +80,18 @@ def session_options(function: _Function) -> _Function:
 
 
 def check_peer(group: str, port: int, interface: str | None) -> None:
-    """Raise UsageError if the loopback is named as the interface to a peer on another host."""
-    if interface is None:
-        return
+    """Raise UsageError if the group is no address, or the loopback is named as the interface to a peer on another
+    host."""
     from fjm2.norm.net.interfaces import find_interface
     from fjm2.norm.net.udp_opening import UdpConfig, check_is_local
 
     try:
         config = UdpConfig(group=group, port=port, interface=interface)
+    except ConfigError as error:
+        raise click.BadParameter(f"{group!r}: expected {error.expected}", param_hint="'--group'") from None
+    if interface is None:
+        return
+    try:
         found = find_interface(interface, config.family, group)
     except ConfigError:
         return  # the session raises it, too

@@ -59,7 +59,7 @@ class UdpConfig:
         except ValueError:
             address = None
         if address is None or address.is_unspecified:
-            raise ConfigError(f"group={self.group!r}: expected the IPv4 or IPv6 address of a group or peer, not a name")
+            raise ConfigError.of("group", repr(self.group), "the IPv4 or IPv6 address of a group or peer, not a name")
         for name, low, high in _RANGES:
             value = getattr(self, name)
             if not low <= value <= high:

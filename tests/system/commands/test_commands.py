@@ -385,22 +385,36 @@ MISTAKES = [
     ("send --data FILE --node-id 0", "Invalid value for '--node-id': 0 is not in the range 1<=x<=4294967294."),
     ("send --data FILE --ack-from 1,,2", "Invalid value for '--ack-from': '1,,2': expected node ids from 1 to"),
     ("send --data FILE --ack-from 4294967295", "Invalid value for '--ack-from': '4294967295': expected node ids from"),
-    ("send --data FILE --fec rs --parity 192", "parity_segments=192: expected 0 to 191 (255 - block_segments)"),
-    ("send --data FILE --fec rs --parity 9 --auto-parity 10", "auto_parity=10: expected 0 to parity_segments (9)"),
-    ("send --data FILE --parity 1", "parity_segments=1: expected 0, or fec=rs"),
-    ("send --data FILE --block-size 256", "block_segments=256: expected 1 to 255"),
-    ("send --data FILE --segment-size 5", "segment_bytes=5: expected 64 to 65000"),
-    ("send --data FILE --rate -1", "rate_bps=-1.0: expected 1e3 to 1e12 bits per second, or None"),
-    ("send --data FILE --grtt 0", "grtt_min_s=0.0: expected 1e-6 to grtt_max_s"),
+    (
+        "send --data FILE --fec rs --parity 192",
+        "Invalid value for '--parity': 192: expected 0 to 191 (255 - ",
+    ),
+    (
+        "send --data FILE --fec rs --parity 9 --auto-parity 10",
+        "Invalid value for '--auto-parity': 10: expected 0 to --pa",
+    ),
+    ("send --data FILE --parity 1", "Invalid value for '--parity': 1: expected 0, or --fec rs"),
+    ("send --data FILE --block-size 256", "Invalid value for '--block-size': 256: expected 1 to 255"),
+    ("send --data FILE --block-size 0", "Invalid value for '--block-size': 0: expected 1 to 255"),
+    ("send --data FILE --segment-size 5", "Invalid value for '--segment-size': 5: expected 64 to 65000"),
+    ("send --data FILE --rate -1", "Invalid value for '--rate': -1.0: expected 1e3 to 1e12 bits per second, or 0"),
+    ("send --data FILE --grtt 0", "Invalid value for '--grtt': 0: expected 1us to 10s"),
+    ("send --data FILE --grtt 11s", "Invalid value for '--grtt': 11s: expected 1us to 10s"),
     ("send --data EMPTY", "an empty object: expected content or info"),
     ("send --data FILE --fec xor", "Invalid value for '--fec': 'xor' is not one of 'none', 'rs', 'nocode'."),
     ("send --data FILE --ttl 256", "Invalid value for '--ttl': 256 is not in the range 0<=x<=255."),
-    ("send --data FILE --group lost", "group='lost': expected the IPv4 or IPv6 address of a group or peer"),
+    (
+        "send --data FILE --group lost",
+        "Invalid value for '--group': 'lost': expected the IPv4 or IPv6 address of a group",
+    ),
     ("recv --out FILE", "Invalid value for '--out': Directory 'FILE' is a file."),
     ("recv --out FILE/below", "FILE/below: Not a directory"),
     ("recv --out /proc/fjm2", "/proc/fjm2: No such file or directory"),
     ("recv --out DIR/out --interface 192.0.2.77", "interface='192.0.2.77': expected the name or the IPv4 address of"),
-    ("recv --out DIR/out --group 0.0.0.0", "group='0.0.0.0': expected the IPv4 or IPv6 address of a group or peer"),
+    (
+        "recv --out DIR/out --group 0.0.0.0",
+        "Invalid value for '--group': '0.0.0.0': expected the IPv4 or IPv6 address",
+    ),
     ("recv --out DIR/out --count 0", "Invalid value for '--count': 0 is not in the range x>=1."),
     ("recv --out DIR/out --timeout 0", "Invalid value for '--timeout': 0: expected more than 0s"),
     ("recv --out DIR/out --sync none", "Invalid value for '--sync': 'none' is not one of 'current', 'stream', 'all'."),
@@ -442,16 +456,17 @@ def test_mistakes_are_reported_in_one_line(
     verb, *options = filled(line).split()
     result = CliRunner().invoke(main, ["norm", verb, "--group", GROUP, "--port", "5740", *options])
     assert isinstance(result.exception, SystemExit)
-    assert result.exit_code in (1, 2)
     *usage, told = result.stderr.splitlines()
+    is_of_host = not told.startswith(("Error: Invalid value", "Error: Missing option", "Error: expected", "Error: --"))
+    assert result.exit_code == (1 if is_of_host else 2)
     assert told.startswith(f"Error: {filled(answer)}")
     assert all(part.startswith(("Usage:", "Try ")) or not part for part in usage)
     assert contents(tmp_path) == {"file": b"content", "empty": b""}
 
 
-@pytest.mark.parametrize("at", [1, 11, 23])
-def test_a_mistake_ends_the_process(runner: Runner, filled: Callable[[str], str], at: int) -> None:
-    line, answer = MISTAKES[at]
+@pytest.mark.parametrize("line", ["send --data FILE --interface eth77", "send --data EMPTY", "recv --out FILE/below"])
+def test_a_mistake_ends_the_process(runner: Runner, filled: Callable[[str], str], line: str) -> None:
+    answer = dict(MISTAKES)[line]
     verb, *options = filled(line).split()
     ended = runner.start("norm", verb, "--group", GROUP, "--port", 5740, *options).end()
     assert ended.code == 1
