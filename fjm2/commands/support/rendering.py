@@ -6,9 +6,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from fjm2.base.errors import FJM2Error
 from fjm2.base.quantities import one_line
@@ -29,7 +28,12 @@ from fjm2.jms import (
     TextMessage,
 )
 
-Formatter = Callable[[Message], bytes]
+
+class Formatter(Protocol):
+    """A function that formats messages. `path` is where the file of a message was saved, if it was."""
+
+    def __call__(self, message: Message, path: str | None = None) -> bytes: ...
+
 
 _DELIVERY_COUNT = "JMSXDeliveryCount"
 """Message property that is not shown, because a command receives each message once."""
@@ -64,8 +68,8 @@ def formatter_for(as_json: bool, with_headers: bool, no_newline: bool) -> Format
     end = b"" if no_newline else b"\n"
     visible = _escaped if sys.stdout.isatty() else bytes
 
-    def show(message: Message) -> bytes:
-        body = visible(body_bytes(message)) + end
+    def show(message: Message, path: str | None = None) -> bytes:
+        body = visible(body_bytes(message, path)) + end
         return visible(_headers(message)) + b"\n" + body + b"\n" if with_headers else body
 
     return show
@@ -87,14 +91,14 @@ def _values(message: StreamMessage) -> list[Any]:
             return values
 
 
-def _body(message: Message) -> Any:
+def _body(message: Message, path: str | None = None) -> Any:
     match message:
         case StreamMessage():
             return _values(message)
         case ObjectMessage():
             return message.object
         case FileMessage():
-            return {"name": message.name, "size": message.size} | ({"path": str(message.path)} if message.path else {})
+            return {"name": message.name, "size": message.size} | ({"path": path} if path else {})
         case MapMessage():
             return dict(message)
         case BytesMessage():
@@ -105,9 +109,9 @@ def _body(message: Message) -> Any:
             return None
 
 
-def body_bytes(message: Message) -> bytes:
+def body_bytes(message: Message, path: str | None = None) -> bytes:
     """Return the body of a text or bytes message unchanged, other bodies as JSON."""
-    body = _body(message)
+    body = _body(message, path)
     if body is None:
         return b""
     if isinstance(message, TextMessage | BytesMessage):
@@ -173,8 +177,8 @@ def _headers(message: Message) -> bytes:
     return "".join(told).encode(errors="backslashreplace")
 
 
-def _json_line(message: Message) -> bytes:
-    return json_line(described(message))
+def _json_line(message: Message, path: str | None = None) -> bytes:
+    return json_line(described(message, path))
 
 
 def json_line(told: dict[str, Any]) -> bytes:
@@ -182,10 +186,10 @@ def json_line(told: dict[str, Any]) -> bytes:
     return _dumped(told) + b"\n"
 
 
-def described(message: Message) -> dict[str, Any]:
+def described(message: Message, path: str | None = None) -> dict[str, Any]:
     """Return headers, properties and body of a message in a form that JSON supports. Raise FJM2Error if it cannot be
-    read."""
-    body, properties = _body(message), _properties(message)
+    read. `path` is where the file of the message was saved, if it was."""
+    body, properties = _body(message, path), _properties(message)
     told: dict[str, Any] = {
         "destination": str(message.destination),
         "message_id": message.message_id,
@@ -218,7 +222,7 @@ def describe_error(error: FJM2Error, message: Message) -> str:
 def saving(show: Formatter, folder: str) -> Formatter:
     """Return a formatter that keeps received files in a folder. Nothing there is overwritten."""
 
-    def save(message: Message) -> bytes:
+    def save(message: Message, path: str | None = None) -> bytes:
         if isinstance(message, FileMessage) and message.path is not None:
             try:
                 target = take_path(folder, message.name)
@@ -229,7 +233,8 @@ def saving(show: Formatter, folder: str) -> Formatter:
             except OSError as error:
                 os.unlink(target)
                 raise FJM2Error(f"it cannot be saved as {target}: {error}") from error
-        return show(message)
+            path = target
+        return show(message, path)
 
     return save
 

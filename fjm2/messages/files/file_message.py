@@ -14,7 +14,7 @@ from fjm2.messages.header import Kind
 from fjm2.messages.message import UNREAD, Message
 
 from .parts import decode_begin, encode_begin, safe_name
-from .stored_file import StoredFile, copy
+from .stored_file import ReceivedPath, StoredFile, copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,10 @@ class FileBody(bytes):
         """File to read."""
         return self.source if isinstance(self.source, str) else self.source.path
 
+    def held_path(self) -> Path:
+        """Return the path. A received file stays as long as anything refers to it."""
+        return Path(self.source) if isinstance(self.source, str) else self.source.held_path()
+
 
 def make_body(source: str | StoredFile, size: int, name: str) -> FileBody:
     """Return the body of a message with a file."""
@@ -68,7 +72,7 @@ class FileMessage(Message):
     """A message whose body is a file of any size.
 
     It is sent in parts, read and written as they go. A consumer gets the message when all of the file is on its disk.
-    A received file is deleted when nothing refers to the message any more: `save` keeps it.
+    A received file is deleted when nothing refers to the message, or to its `path`, any more: `save` keeps it.
     """
 
     __slots__ = ("_on_progress",)
@@ -81,20 +85,20 @@ class FileMessage(Message):
         check_progress_listener(on_progress)
         self._on_progress = on_progress
         if path is not None:
-            self.path = Path(path)
+            self.path = path
 
     @property
     def path(self) -> Path | None:
         """Path of the file to send, or of the received file, which must not be changed; None if there is none."""
         if self._body is UNREAD:
-            return Path(self._encoded_body.path) if isinstance(self._encoded_body, FileBody) else None
+            return self._encoded_body.held_path() if isinstance(self._encoded_body, FileBody) else None
         path: Path | None = self._body
         return path
 
     @path.setter
     def path(self, value: str | os.PathLike[str] | None) -> None:
         self._check_body_writeable()
-        self._body = None if value is None else Path(value)
+        self._body = value if value is None or isinstance(value, ReceivedPath) else Path(value)
         self._encoded_body = None
 
     @property
@@ -178,7 +182,8 @@ class FileMessage(Message):
             body = make_body(received.source, received.size, received.name)
         else:
             own = self._own()
-            body = make_body(os.path.abspath(own), _size_of(str(own)), safe_name(own.name))
+            stored = own.file if isinstance(own, ReceivedPath) else None
+            body = make_body(stored or os.path.abspath(own), _size_of(str(own)), safe_name(own.name))
         body.on_progress = self._on_progress
         return body
 

@@ -9,6 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 
+class ReceivedPath(type(Path())):  # type: ignore[misc]
+    """The path of a received file. The file stays at least as long as this object."""
+
+    file: "StoredFile | None" = None
+
+
 class StoredFile:
     """A file that belongs to the messages that refer to it."""
 
@@ -24,6 +30,12 @@ class StoredFile:
         """Number of consumers that get it."""
         self._finalizer = weakref.finalize(self, delete, path, size)
         self._finalizer.atexit = False
+
+    def held_path(self) -> Path:
+        """Return the path, which keeps the file while anything refers to it. Paths made from it do not."""
+        path = ReceivedPath(self.path)
+        path.file = self
+        return path
 
     def save(self, target: Path) -> None:
         """Move the file, or copy it if others need it, too, or if the target is on another file system."""

@@ -230,3 +230,26 @@ async def test_closing_while_a_file_is_sent_ends_the_send(api: Api, tmp_path: Pa
     with pytest.raises(JMSError):
         await task
     assert await consumer.receive(QUIET_S) is None
+
+
+async def test_a_received_path_keeps_its_file(api: Api, tmp_path: Path, file: Path) -> None:
+    sending, receiving = await two(api, tmp_path)
+    consumer = await receiving.create_consumer(TOPIC)
+    await consumer.ready()
+    for _ in range(2):
+        await sending.send(TOPIC, file)
+    path = await consumer.receive_body(Path, WAIT_S)
+    gc.collect()
+    assert digest(path) == digest(file)
+    other = (await consumer.receive(FileMessage, WAIT_S)).path
+    gc.collect()
+    assert digest(other) == digest(file)
+    assert len(left(tmp_path)) == 2
+    message = FileMessage(path)
+    del path, other
+    gc.collect()
+    assert message.path is not None
+    assert digest(message.path) == digest(file)
+    del message
+    gc.collect()
+    await eventually(lambda: not left(tmp_path))

@@ -159,9 +159,11 @@ def test_a_file_is_sent_and_kept_under_its_name(start: Start, tmp_path: Path) ->
     source.write_bytes(bytes(range(256)) * 4000)
     kept.mkdir()
     sub = start("sub", TOPIC, "--count", 2, "--save-to", kept, "--json")
+    plain = start("sub", TOPIC, "--count", 2)
     for _ in range(2):
         code, _, err = start("pub", TOPIC, "--file", source, "-p", "room=5").end()
-        assert (code, err) == (0, f"1 message of 1,024,000 bytes to topic://{TOPIC}; 1 subscriber\n")
+        assert (code, err) == (0, f"1 message of 1,024,000 bytes to topic://{TOPIC}; 2 subscribers\n")
+    assert plain.end()[1] == b'{"name": "a.bin", "size": 1024000}\n' * 2  # without --save-to, it is not kept
     code, out, _ = sub.end()
     assert code == 0
     first, second = objects(out)
