@@ -90,7 +90,7 @@ def _judge_listening(scene: Scene, result: ListeningResult, risen: dict[str, int
     heard = result.heard
     yield from _inside(scene, result, risen)
     yield from judge_bus(heard, result.seconds, f"{scene.group} port {scene.udp.port}")
-    yield from judge_wrong_interface(scene.interface.name, heard.is_silent, result.others)
+    yield from judge_wrong_interface(scene.interface.name, heard.is_silent, result.others, scene.uri_on)
     yield from judge_other_groups(scene.group, scene.udp.port, result.groups)
     if result.gateways:
         hosts = ", ".join(sorted(set(result.gateways.values())))

@@ -4,7 +4,8 @@ import errno
 import ipaddress
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fjm2.base.errors import ConfigError
 from fjm2.norm.net.interfaces import HAS_NETLINK, Interface, find_interface
@@ -109,9 +110,9 @@ def _no_place(scene: Scene) -> Finding:
             "or name another interface in the URI",
         )
     if named is not None:
-        return fault("interface", "interface_unknown", scene.problem, *(_take(one) for one in scene.candidates()))
+        return fault("interface", "interface_unknown", scene.problem, *_names(scene, scene.candidates()))
     if not scene.interfaces or not HAS_NETLINK:
-        return unknown("interface", scene.problem, "name one in the URI: &interface=ADDRESS")
+        return unknown("interface", scene.problem, f"name one in the URI: {scene.uri_on('ADDRESS')}")
     return _no_route(scene)
 
 
@@ -133,13 +134,22 @@ def _no_route(scene: Scene) -> Finding:
         "route",
         "no_multicast_route",
         f"no route leads to {scene.group}, and the URI names no interface: the bus cannot be opened",
-        *(_take(one) for one in ready),
+        *_names(scene, ready),
         *(f"ip{family} route add {network} dev {one.name}{table}" for one in ready),
     )
 
 
-def _take(interface: Interface) -> str:
-    return f"name it in the URI: &interface={interface.name}"
+def _names(scene: Scene, interfaces: Sequence[Interface]) -> Iterator[str]:
+    """Yield the advice to name one of these interfaces or, without any, to do with the loopback."""
+    for one in interfaces:
+        yield f"name it in the URI: {scene.uri_on(one.name)}"
+    if not interfaces:
+        yield f"connect this host to a network; a bus of this host alone is {_uri_here(scene)}"
+
+
+def _uri_here(scene: Scene) -> str:
+    """Return the URI of the same bus on the loopback."""
+    return replace(scene.bus, interface="::1" if scene.is_ipv6 else "127.0.0.1", ttl=0).to_uri()
 
 
 def _route(scene: Scene) -> Finding:
@@ -182,8 +192,8 @@ def _routes_choice(scene: Scene) -> Finding:
         "route",
         "interface_is_a_guess",
         f"{scene.group} uses {one.name} only because the default route does; {_list(others)} may be meant instead",
-        f"if {one.name} is right, say so in the URI: &interface={one.name}",
-        *(f"otherwise: &interface={other}" for other in others),
+        f"if {one.name} is right, say so in the URI: {scene.uri_on(one.name)}",
+        *(f"otherwise: {scene.uri_on(other)}" for other in others),
         others=others,
     )
 

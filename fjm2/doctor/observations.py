@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 
 from fjm2.base.errors import WireError
@@ -318,8 +318,11 @@ def judge_other_groups(group: str, port: int, groups: Set[str]) -> Iterator[Find
         yield ok("port", f"no other group on port {port}")
 
 
-def judge_wrong_interface(ours: str, silent: bool, others: dict[str, Observations]) -> Iterator[Finding]:
-    """Yield findings about members heard on other interfaces than ours."""
+def judge_wrong_interface(
+    ours: str, silent: bool, others: dict[str, Observations], uri_on: Callable[[str], str]
+) -> Iterator[Finding]:
+    """Yield findings about members heard on other interfaces than ours. `uri_on` returns the URI of the bus with an
+    interface."""
     elsewhere = {name: heard for name, heard in others.items() if not heard.is_silent}
     for name, heard in elsewhere.items():
         hosts = ", ".join(sorted(heard.hosts)[:_SHOWN_MAX])
@@ -328,7 +331,7 @@ def judge_wrong_interface(ours: str, silent: bool, others: dict[str, Observation
                 "interface",
                 "wrong_interface",
                 f"the bus is on {name} ({hosts}), and nothing of it on {ours}: wrong interface",
-                f"name it in the URI: &interface={name}",
+                f"name it in the URI: {uri_on(name)}",
                 interface=name,
             )
         else:
@@ -336,6 +339,6 @@ def judge_wrong_interface(ours: str, silent: bool, others: dict[str, Observation
                 "interface",
                 "bus_on_two_interfaces",
                 f"members are heard on {ours} and on {name} ({hosts}): FJM2 uses one interface of a host",
-                f"if those on {name} are meant: &interface={name}; to reach both, run a gateway (fjm2d)",
+                f"if those on {name} are meant: {uri_on(name)}; to reach both, run a gateway (fjm2d)",
                 interface=name,
             )

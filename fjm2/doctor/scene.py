@@ -73,6 +73,10 @@ class Scene:
         """Port on which a listener receives unicast probes."""
         return self.udp.port + 1 if self.udp.port < 65_535 else self.udp.port - 1
 
+    def uri_on(self, interface: str) -> str:
+        """Return the URI of the bus, with another interface."""
+        return replace(self.bus, interface=interface).to_uri()
+
     def candidates(self) -> tuple[Interface, ...]:
         """Return interfaces that a bus could use, without the loopback."""
         return tuple(

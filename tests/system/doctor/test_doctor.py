@@ -51,7 +51,7 @@ def test_no_multicast_route_is_named(network: Network) -> None:
     finding = found.of("no_multicast_route")
     assert found.code == 2
     assert finding["advice"] == [
-        "name it in the URI: &interface=veth0",
+        f"name it in the URI: {uri}?interface=veth0",
         "ip route add 224.0.0.0/4 dev veth0",
     ]
     pair[0].run("sh", "-c", finding["advice"][1])
@@ -111,7 +111,7 @@ def test_a_bus_on_another_interface_is_named(network: Network) -> None:
     finding = found.of("wrong_interface")
     assert found.code == 2
     assert "the bus is on veth1 (10.57.2.2), and nothing of it on veth0" in finding["text"]
-    assert finding["advice"] == ["name it in the URI: &interface=veth1"]
+    assert finding["advice"] == [f"name it in the URI: {URI.replace('veth0', 'veth1')}"]
     better = doctor(host, uri=URI.replace("veth0", "veth1"))
     assert "wrong_interface" not in better.problems()
     assert "desk-7" in better.check("bus")["text"]

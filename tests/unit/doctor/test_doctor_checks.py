@@ -2,6 +2,7 @@
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,21 @@ def scene(root: Path = Path("/nonexistent"), one: Interface = ETH0, **bus: Any) 
 
 def found(findings: Any) -> dict[str, Finding]:
     return {one.problem: one for one in findings if one.problem}
+
+
+@pytest.mark.parametrize("uri", ["fjm2://", "fjm2://?ttl=2", "fjm2://?interface=tv7", "fjm2://?ttl=2&interface=tv7"])
+def test_advice_to_name_an_interface_has_the_whole_uri(uri: str) -> None:
+    bus = BusConfig.from_uri(uri)
+    udp = UdpConfig(group=bus.group, port=bus.port, interface=bus.interface)
+    lo = replace(ETH0, name="lo7", is_loopback=True)
+    for interfaces in ((replace(ETH0, name="tv0"), replace(ETH0, name="tv1")), (lo,)):
+        (finding,) = (one for one in check_network(Scene(bus, udp, interfaces, problem="none")) if one.problem)
+        assert finding.verdict is Verdict.FAULT
+        named = [BusConfig.from_uri(line.split()[-1]) for line in finding.advice if "://" in line]
+        expected = [one.name for one in interfaces if one is not lo] or ["127.0.0.1"]
+        assert [one.interface for one in named] == expected
+        if lo not in interfaces:
+            assert named == [replace(bus, interface=name) for name in expected]
 
 
 @given(st.lists(st.sampled_from(Verdict)))

@@ -122,13 +122,15 @@ def test_strangers_are_listed_by_traffic() -> None:
 
 
 def test_a_bus_on_another_interface_is_a_fault_only_if_ours_is_silent() -> None:
+    uri_on = "fjm2://?interface={}".format
     elsewhere = Observations()
     elsewhere.receive(train(announced(7, 1)))
-    (alone,) = judge_wrong_interface("eth0", True, {"eth1": elsewhere, "eth2": Observations()})
+    (alone,) = judge_wrong_interface("eth0", True, {"eth1": elsewhere, "eth2": Observations()}, uri_on)
     assert (alone.verdict, alone.problem) == (Verdict.FAULT, "wrong_interface")
-    (both,) = judge_wrong_interface("eth0", False, {"eth1": elsewhere})
+    assert alone.advice == ("name it in the URI: fjm2://?interface=eth1",)
+    (both,) = judge_wrong_interface("eth0", False, {"eth1": elsewhere}, uri_on)
     assert (both.verdict, both.problem) == (Verdict.WARNING, "bus_on_two_interfaces")
-    assert not list(judge_wrong_interface("eth0", True, {"eth1": Observations()}))
+    assert not list(judge_wrong_interface("eth0", True, {"eth1": Observations()}, uri_on))
 
 
 def test_other_groups_on_the_port_are_listed() -> None:
