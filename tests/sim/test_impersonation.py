@@ -3,13 +3,15 @@
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import numpy as np
 import pytest
 from groups import PAYLOAD, SMALL
 from hostile.datagrams import Fake, fti
-from victim import Victim
+from victim import Victim, fakes
 
 from fjm2.norm.core.config import ReceiverConfig, SenderConfig, Sync
 from fjm2.norm.core.engine import sender_of
@@ -17,6 +19,7 @@ from fjm2.norm.core.stats import Drop
 from fjm2.norm.core.train import Address, Train
 from fjm2.norm.core.wire import Nack
 from fjm2.norm.events import (
+    CommandReceived,
     Doubt,
     LossReason,
     ObjectCompleted,
@@ -260,6 +263,105 @@ def test_a_sender_whose_address_changes_loses_nothing(seed: int) -> None:
     net.run(until=10.0)
     assert sub.received == PAYLOAD
     assert not trouble(sub)
+
+
+def announce_when_idle(net: Network, node: Node, until: float, offset_s: float = 0.0) -> None:
+    """Let a node send one command each 4 to 6 s, as a connection with nothing to send does."""
+    random, at = Random(net.seed), net.now + offset_s
+    while at < until:
+        net.at(at, lambda: node.command(b"here"))
+        at += random.uniform(4.0, 6.0)
+
+
+def move(node: Node) -> None:
+    """Give a node another address, as a gateway that restarts gives those behind it."""
+    node.address = node.engine.own_address = "10.0.0.99", 1234
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_idle_sender_whose_address_changes_is_known_again_before_it_is_forgotten(seed: int) -> None:
+    net = Network(seed)
+    pub, sub = net.sender(SMALL), net.receiver()
+    net.link(pub, sub)
+    announce_when_idle(net, pub, until=60.0)
+    net.run(until=20.0)
+    move(pub)
+    net.run(until=60.0)
+    heard = [at for at, event in sub.log.history if isinstance(event, CommandReceived)]
+    assert max(after - before for before, after in pairwise(heard)) < 15.0, "the bus forgets a connection after 15 s"
+    assert heard[-1] > 50.0
+    assert not sub.events(SenderImpersonated)
+    assert sub.stats.drops[Drop.IMPOSTOR] == 0
+    assert not trouble(sub)
+
+
+def test_hundreds_of_idle_senders_that_move_at_once_are_known_again() -> None:
+    """A gateway restarts, and all nodes behind it have another address."""
+    victim, senders = Victim(ReceiverConfig()), list(fakes(600))
+    for fake in senders:
+        victim.take(fake, fake.command(7, content=b"here"))
+        victim.pass_time(0.02)
+    victim.pass_time(1.0)
+    moved = [replace(fake, address=("10.9.9.9", 7000)) for fake in senders]
+    heard = 0
+    for _ in range(3):
+        for fake in moved:
+            events = victim.take(fake, fake.command(7, content=b"here"))
+            heard += sum(isinstance(event, CommandReceived) for event in events)
+            victim.pass_time(5.0 / len(moved))
+    assert heard == 3 * len(moved), "nothing is lost, either"
+    assert victim.drops(Drop.IMPOSTOR) == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_forger_does_not_get_the_name_of_an_idle_sender_that_goes_on(seed: int) -> None:
+    net = Network(seed)
+    pub, sub = net.sender(SMALL), net.receiver()
+    forger = Forger(net, pub)
+    net.link(pub, sub)
+    announce_when_idle(net, pub, until=60.0)
+    pub.write(PAYLOAD[:1000])
+    for at in range(12, 52, 5):
+        net.at(at, lambda: inject(sub, forger.fake().command(7, content=b"evil"), ELSEWHERE))
+    net.run(until=60.0)
+    assert {event.content for event in sub.events(CommandReceived)} == {b"here"}
+    assert sub.stats.drops[Drop.IMPOSTOR] == 8
+    reports = sub.events(SenderImpersonated)
+    assert {(event.address, event.doubt) for event in reports} == {(ELSEWHERE, Doubt.OTHER_ADDRESS)}
+    assert len(reports) >= 4
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_idle_sender_gets_its_name_back_from_a_forger_that_falls_silent(seed: int) -> None:
+    net = Network(seed)
+    pub, sub = net.sender(SMALL), net.receiver()
+    forger = Forger(net, pub)
+    net.link(pub, sub)
+    announce_when_idle(net, pub, until=80.0)
+    pub.write(PAYLOAD[:1000])
+    for step in range(300):
+        net.at(20.0 + 0.1 * step, lambda: inject(sub, forger.fake().command(7, content=b"evil"), ELSEWHERE))
+    net.run(until=80.0)
+    heard = [(at, event.content) for at, event in sub.log.history if isinstance(event, CommandReceived)]
+    assert b"evil" in {content for _, content in heard}, "nothing but authentication helps against that"
+    assert min(at for at, content in heard if content == b"here" and at > 50.0) < 65.0
+
+
+def test_a_claim_that_nothing_contradicts_grows_old_without_a_report(net: Network) -> None:
+    pub, sub = net.sender(SMALL), net.receiver()
+    forger = Forger(net, pub)
+    net.link(pub, sub)
+    pub.write(PAYLOAD[:1000])
+    net.run(until=10.0)
+    claim = forger.fake().command(7, content=b"here")
+    pub.crash()
+    inject(sub, claim, ELSEWHERE)
+    net.run(until=10.1)
+    inject(sub, claim, ELSEWHERE)  # as if the network repeated it
+    net.run(until=90.0)
+    assert not sub.events(CommandReceived)
+    assert not sub.events(SenderImpersonated)
+    assert sub.stats.drops[Drop.IMPOSTOR] == 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -2,6 +2,8 @@
 
 NORM does not authenticate, so one datagram proves nothing. A claimant is believed once it has sent several while the
 known sender was silent. Its first messages are kept until then, so that a sender that really restarted loses nothing.
+A claim ends when the known sender speaks, which contradicts it. Only then is it reported: a claim that merely grew too
+old may be that of a sender that moved and then fell silent.
 """
 
 from collections import OrderedDict
@@ -31,10 +33,23 @@ LATE_S = 0.05
 """Messages that come this soon after a sender left, or was replaced, were still on their way."""
 DEPARTED_S = 60.0
 """Time for which a sender that left or was replaced is remembered: idle ones speak at least this often."""
-_CLAIM_S = 2.0
-"""A claim that was not proven by then is refused. A sender that restarted sends at once."""
-_CLAIMS_MAX = 32
-"""Maximum number of claims at a time: anyone can make them."""
+_CLAIM_S = DEPARTED_S
+"""Silence of the claimant after which an unproven claim is dropped. An idle sender that moved speaks rarely: a
+connection with nothing to send announces itself once in about five seconds, and less often among many."""
+IDLE_SILENCE_S = 8.0
+"""Silence of the known sender after which a claimant that is idle itself is believed: a connection with nothing to send
+is silent for six seconds at most, and remembered for fifteen."""
+IDLE_SPAN_S = 2.0
+"""Time between the first and the last datagram of a claimant that is idle: two of them then prove as much as
+`PROOF_DATAGRAMS` in a row. A network that delivers one datagram twice does so within this time."""
+_REVIEW_S = 1.0
+"""Longest time until a contradiction of a claim is noticed."""
+_REVIEW_INTERVAL_S = 0.01
+"""Shortest time between two reviews of all claims, which look at each."""
+_CLAIMS_MAX = 1024
+"""Maximum number of claims at a time: anyone can make them, and all nodes behind a gateway that restarts make one."""
+_ALL_KEPT_BYTES_MAX = 8 << 20
+"""Maximum number of bytes kept for all claims together."""
 _KEPT_BYTES_MAX = 1 << 18
 """Maximum number of bytes kept for one claim: those that a sender sends first. It repeats the others when asked."""
 _KEPT_PARTS_MAX = 64
@@ -99,9 +114,9 @@ class Claim:
 
     def believed_at(self, heard_at: float) -> float:
         """Return when the claim is believed, if the sender that was heard at `heard_at` remains silent."""
-        if self.datagrams < self.datagrams_needed:
-            return NEVER
-        return max(self.began_at + PROOF_S, heard_at + self.silence_s)
+        if self.datagrams >= self.datagrams_needed:
+            return max(self.began_at + PROOF_S, heard_at + self.silence_s)
+        return heard_at + IDLE_SILENCE_S if self.heard_at - self.began_at >= IDLE_SPAN_S else NEVER
 
     def is_refuted(self, heard_at: float) -> bool:
         """Return True if the known sender has spoken since the claim was made, and was not only late."""
@@ -118,12 +133,17 @@ def _copy(part: Part) -> Part:
 class Claims:
     """The claims that are neither believed nor refused yet."""
 
-    __slots__ = ("_by_claimant", "_refuse")
+    __slots__ = ("_by_claimant", "_kept_bytes", "_refuse", "_reviewed_at", "due_at")
 
     def __init__(self, refuse: Callable[[Claim, float], None]) -> None:
         """Call `refuse` with each claim that is not believed, and the time."""
         self._by_claimant: OrderedDict[tuple[int, int, Address], Claim] = OrderedDict()
+        """The claims, in order of the claimants' silence, the longest first."""
         self._refuse = refuse
+        self._kept_bytes = 0
+        self._reviewed_at = -NEVER
+        self.due_at = NEVER
+        """Time before which no claim has to be reviewed."""
 
     def note(
         self, remote: RemoteSender, message: FromSender, part: Part, address: Address, now: float, is_elder: bool
@@ -132,41 +152,52 @@ class Claims:
         key = message.source_id, message.instance_id, address
         claim = self._by_claimant.get(key)
         if claim is not None and claim.is_refuted(remote.heard_at):
-            self._refuse(self._by_claimant.pop(key), now)
+            self._refuse(self._pop(key), now)
             claim = None
         if claim is None:
-            if len(self._by_claimant) >= _CLAIMS_MAX:
-                self._refuse(self._by_claimant.popitem(last=False)[1], now)
             silence_s = SAME_ADDRESS_SILENCE_S if address == remote.address else OTHER_ADDRESS_SILENCE_S
             claim = self._by_claimant[key] = Claim(
                 *key, now, -NEVER if is_elder else silence_s, ELDER_DATAGRAMS if is_elder else PROOF_DATAGRAMS
             )
+        self._by_claimant.move_to_end(key)
+        self._kept_bytes -= claim.kept_bytes
         claim.keep(part)
+        self._kept_bytes += claim.kept_bytes
         claim.heard_at = now
-        if claim.believed_at(remote.heard_at) > now:
-            return None
-        return self._by_claimant.pop(key)
+        while len(self._by_claimant) > _CLAIMS_MAX or (
+            self._kept_bytes > _ALL_KEPT_BYTES_MAX and len(self._by_claimant) > 1
+        ):
+            self._refuse(self._pop(next(iter(self._by_claimant))), now)
+        believed_at = claim.believed_at(remote.heard_at)
+        if believed_at <= now:
+            return self._pop(key)
+        self._review_by(min(believed_at, now + _REVIEW_S))
+        return None
 
     def take_due(self, remote_of: Callable[[int], RemoteSender | None], now: float) -> list[Claim]:
         """Refuse the claims that are refuted or too old. Take out and return those that are believed now."""
+        if now < self.due_at:
+            return []
         believed: list[Claim] = []
+        self._reviewed_at, self.due_at = now, NEVER
         for key, claim in list(self._by_claimant.items()):
             remote = remote_of(claim.node_id)
             heard_at = -NEVER if remote is None else remote.heard_at
-            if claim.is_refuted(heard_at) or now >= claim.began_at + _CLAIM_S:
-                self._refuse(self._by_claimant.pop(key), now)
-            elif claim.believed_at(heard_at) <= now:
-                believed.append(self._by_claimant.pop(key))
+            if claim.is_refuted(heard_at) or now >= claim.heard_at + _CLAIM_S:
+                self._refuse(self._pop(key), now)
+            elif (believed_at := claim.believed_at(heard_at)) <= now:
+                believed.append(self._pop(key))
+            else:
+                self._review_by(min(believed_at, now + _REVIEW_S))
         return believed
 
-    def next_at(self, remote_of: Callable[[int], RemoteSender | None]) -> float:
-        """Return when a claim may be believed, or is too old."""
-        times = [NEVER]
-        for claim in self._by_claimant.values():
-            remote = remote_of(claim.node_id)
-            heard_at = -NEVER if remote is None else remote.heard_at
-            times.append(min(claim.believed_at(heard_at), claim.began_at + _CLAIM_S))
-        return min(times)
+    def _review_by(self, at: float) -> None:
+        self.due_at = min(self.due_at, max(at, self._reviewed_at + _REVIEW_INTERVAL_S))
+
+    def _pop(self, key: tuple[int, int, Address]) -> Claim:
+        claim = self._by_claimant.pop(key)
+        self._kept_bytes -= claim.kept_bytes
+        return claim
 
     def __bool__(self) -> bool:
         return bool(self._by_claimant)

@@ -253,7 +253,7 @@ class ReceiverTable:
                 self._believe(claim, now)
         self.next_at = min((receiver.timers.next_at for receiver in self._by_id.values()), default=NEVER)
         if self._claims:
-            self.next_at = min(self.next_at, self._claims.next_at(self._remote_of))
+            self.next_at = min(self.next_at, self._claims.due_at)
         if is_paused:
             self.next_at = max(self.next_at, now + _PAUSE_CHECK_S)
 
@@ -337,7 +337,7 @@ class ReceiverTable:
         claim = self._claims.note(remote, message, part, address, now, is_elder)
         if claim is not None:
             self._believe(claim, now)
-        self.next_at = min(self.next_at, self._claims.next_at(self._remote_of))
+        self.next_at = min(self.next_at, self._claims.due_at)
 
     def _believe(self, claim: Claim, now: float) -> None:
         """Let a claimant be the sender, and receive what it has sent so far."""
@@ -368,12 +368,15 @@ class ReceiverTable:
         receiver.remote.heard_at = claim.heard_at
 
     def _refuse(self, claim: Claim, now: float) -> None:
-        """Drop the messages of a claimant that was not believed."""
+        """Drop the messages of a claimant that was not believed. Report them if the known sender contradicts them."""
         self._context.stats.drop(Drop.IMPOSTOR, claim.datagrams)
         remote = self._remote_of(claim.node_id)
-        is_other = remote is not None and remote.instance_id != claim.instance_id
-        doubt = Doubt.OTHER_INSTANCE if is_other else Doubt.OTHER_ADDRESS
-        self._context.disputes.report(claim.node_id, claim.address, doubt, now)
+        if remote is None or not claim.is_refuted(remote.heard_at):
+            return
+        is_other = remote.instance_id != claim.instance_id
+        if is_other or remote.address != claim.address:  # otherwise the claimant is the sender by now
+            doubt = Doubt.OTHER_INSTANCE if is_other else Doubt.OTHER_ADDRESS
+            self._context.disputes.report(claim.node_id, claim.address, doubt, now)
 
     def _remote_of(self, node_id: int) -> RemoteSender | None:
         receiver = self._by_id.get(node_id)
