@@ -69,6 +69,18 @@ def test_unknown_field_sizes_are_refused(fake: Fake) -> None:
     assert victim.drops(Drop.UNSUPPORTED) == 5
 
 
+def test_a_stream_of_which_nothing_came_leaps_and_goes_back_as_flushes_say(fake: Fake) -> None:
+    victim = Victim(ReceiverConfig(sync=Sync.ALL))
+    ext = fti(5, 1 << 20, 100, 64)
+    victim.take(fake, fake.data(0, 5, bytes(50), fti=ext, flags=0x20))
+    for _ in range(3):
+        for block in (100_000, 0):
+            for _ in range(4):
+                victim.take(fake, fake.flush(block, 7))
+                victim.pass_time(0.02)
+    assert victim.sent_of(Nack)
+
+
 def test_flush_with_another_code_does_not_mix_with_an_earlier_fti(fake: Fake) -> None:
     victim = Victim()
     wide = fake.data(3, 1, bytes(10), fti=fti(2, 50_000, 100, 10, 5, 16), flags=1, fec_id=2)

@@ -151,7 +151,8 @@ class IncomingStream(IncomingObject):
         assert self._leapt is not None
         first, _, offset = self._leapt
         self._leapt = None
-        self.received.remove(first, self.received.last + 1)
+        if self.received:  # a FLUSH alone may have proved the leap
+            self.received.remove(first, self.received.last + 1)
         self.next_index = self._whole_from = self.seen_end = self.askable_end = first
         self.leaps.front = first
         self._parity.clear()
