@@ -152,7 +152,10 @@ class PeerRegistry:
         if identity == self._keys.public.id:
             return "it has this gateway's key: give it one of its own"
         if identity in self._members:
-            return f"its label is {self.lan_of.get(identity)!r}, not {self._config.lan.label!r}: give both the same"
+            label, own = self.lan_of.get(identity, ""), self._config.lan.label
+            if label and own:
+                return f"its label is {label!r}, not {own!r}: give both the same"
+            return "its key is weak, as it gives everybody the same secret: give it another one"
         return "make each a [[peer]] of the other, or list both, or let them carry different groups"
 
     def _key(self, member: Member) -> bytes:

@@ -46,6 +46,9 @@ OTHERS_MAX: Final = 16
 limit."""
 OTHER_S: Final = 10.0
 """Time for which a gateway that cannot be a mate is remembered."""
+LIST_S: Final = 5.0
+"""Time for which a gateway that cannot be a mate must be heard before it is a fault: one that starts for the first time
+may be heard before the node list that names it arrives."""
 _MAGIC, _VERSION = b"FJMB", 1
 _HEAD = struct.Struct("!4sBBBBI8s")
 _GROUP = struct.Struct("!HH")
@@ -98,6 +101,8 @@ class Other(NamedTuple):
     id: int
     host: str
     groups: frozenset[int]
+    since: float
+    """Time when it was first heard."""
     heard_at: float
 
 
@@ -194,8 +199,19 @@ class Election:
         return frozenset(mate for mate, known in self._mates.items() if now - known.heard_at < HERE_S)
 
     def others(self, now: float) -> list[Other]:
-        """Return gateways heard on this LAN that cannot be mates. Nothing proves that they exist."""
-        return [other for other in self._others.values() if now - other.heard_at < OTHER_S]
+        """Return gateways heard on this LAN that cannot be mates. Nothing proves that they exist.
+
+        A gateway whose key has become known since then may be a mate, so it is none of them.
+        """
+        return [
+            other
+            for other in self._others.values()
+            if now - other.heard_at < OTHER_S and other.id not in self._mates and self._key_of(other.id) is None
+        ]
+
+    def strangers(self, now: float) -> list[Other]:
+        """Return the others that have been heard for so long that a node list would have named them."""
+        return [other for other in self.others(now) if now - other.since >= LIST_S]
 
     def addresses(self, group: int) -> frozenset[Address]:
         """Return the addresses from which mates multicast a group."""
@@ -226,7 +242,7 @@ class Election:
         head, place = beacon[:end], address[0]
         mate = self._mates.get(sender) or self._meet(sender, number, now)
         if mate is None:
-            self._note_other(Other(sender, place, frozenset(hash_ for hash_, _ in _groups_of(head)), now), number)
+            self._note_other(Other(sender, place, frozenset(hash_ for hash_, _ in _groups_of(head)), now, now), number)
             return BeaconDrop.STRANGER
         ours = next((row for row in _MATE.iter_unpack(beacon[end:]) if row[0] == self.own_id), None)
         if ours is None and not mate.is_labelled:
@@ -274,8 +290,9 @@ class Election:
         if any(number == own for own, _ in self._numbers) or self._key_of(other.id) is not None:
             return  # our own beacon, or a possible mate for which there was no room
         self._others = {known.id: known for known in self.others(other.heard_at)}
-        if other.id in self._others or len(self._others) < OTHERS_MAX:
-            self._others[other.id] = other
+        known = self._others.get(other.id)
+        if known is not None or len(self._others) < OTHERS_MAX:
+            self._others[other.id] = other if known is None else other._replace(since=known.since)
 
     def _is_recent(self, number: bytes, now: float) -> bool:
         return any(number == own and now - at < DEAD_S for own, at in self._numbers)

@@ -67,7 +67,7 @@ class Mates:
 
     def rivals(self, now: float) -> list[Other]:
         """Return gateways that carry a group of ours although they are no mates."""
-        return [other for other in self.election.others(now) if other.groups & self._lan.groups.keys()]
+        return [other for other in self.election.strangers(now) if other.groups & self._lan.groups.keys()]
 
     def _send(self, beacon: bytes | None) -> None:
         if beacon is not None and self._lan.beacons is not None:

@@ -13,6 +13,7 @@ from fjm2d.forwarding.election import (
     GREET_S,
     HERE_S,
     INTERVAL_S,
+    LIST_S,
     LISTEN_S,
     MATES_MAX,
     OTHER_S,
@@ -359,6 +360,34 @@ def test_unknown_gateways_are_reported_but_not_trusted() -> None:
     del lan.alive[2]
     lan.run(OTHER_S)
     assert lan.alive[1].others(lan.now) == []
+
+
+def test_a_gateway_that_is_heard_before_the_list_names_it_is_no_fault() -> None:
+    lan = Lan([1, 2], has_label=False)
+    lan.unknown = {frozenset((1, 2))}
+    lan.run(LIST_S - 0.5)
+    for identity, other in ((1, 2), (2, 1)):
+        assert [one.id for one in lan.alive[identity].others(lan.now)] == [other]
+        assert lan.alive[identity].strangers(lan.now) == []
+    lan.unknown = set()
+    assert lan.alive[1].others(lan.now) == [], "it is named from now on"
+    lan.run(ALONE_S)
+    assert lan.forwarders == [1]
+    assert lan.alive[1].live_mates(lan.now) == [2]
+    for election in lan.alive.values():
+        assert election.others(lan.now) == election.strangers(lan.now) == []
+
+
+def test_a_gateway_that_no_list_names_is_a_fault_until_it_is_gone() -> None:
+    lan = Lan([1, 2], has_label=False)
+    lan.unknown = {frozenset((1, 2))}
+    lan.run(LIST_S + ALONE_S)
+    assert [other.id for other in lan.alive[1].strangers(lan.now)] == [2]
+    lan.run(20.0)
+    assert [other.id for other in lan.alive[1].strangers(lan.now)] == [2]
+    del lan.alive[2]
+    lan.run(OTHER_S)
+    assert lan.alive[1].strangers(lan.now) == []
 
 
 def test_beacons_that_anyone_could_forge_prove_nothing_and_use_bounded_memory() -> None:
