@@ -21,7 +21,8 @@ from .lan.presence_query import PresenceQuery
 from .peer_registry import PeerRegistry
 from .relay import Relay
 from .tunnel import Endpoint, EndpointConfig, Peer
-from .tunnel.events import ClockBehind, Event, PathMtuChanged, PeerDown, PeerMoved, PeerUp
+from .tunnel.events import ClockBehind, Event, PathMtuChanged, PathTooNarrow, PeerDown, PeerMoved, PeerUp
+from .tunnel.link.path_mtu import MTU_MIN
 from .values import show
 from .wan import WanSockets
 
@@ -29,6 +30,7 @@ TICK_S: Final = 0.1
 """Interval of tasks that have to be done soon. Several ticks fit into a beacon interval (`INTERVAL_S`, 0.4 s)."""
 _SLOW_TICK_S: Final = 1.0
 """Interval of tasks that may be done late: expiry, interfaces, throughput."""
+_NARROW_CURE: Final = "give `mtu` in [wan] the longest packet that the path carries, such as 1200, and restart"
 
 log = Log("fjm2d.gateway")
 
@@ -136,6 +138,10 @@ class Gateway:
         for group in self.groups.values():
             if group.is_down:
                 yield f"the network interface of {show(group.address)} is down"
+        for peer in self.endpoint.peers.values():
+            if peer.path.is_too_narrow:
+                name = peer.name
+                yield f"packets of {MTU_MIN} bytes do not get through to {name}: longer ones vanish; {_NARROW_CURE}"
         for other in self.others():
             yield f"another gateway, {other.id:08x} at {other.host}, is on this LAN; {self.registry.advice(other.id)}"
 
@@ -168,6 +174,11 @@ class Gateway:
                 log.info("peer_moved", peer=peer.name, before=show(before), address=show(address))
             case PathMtuChanged(peer, mtu_bytes):
                 log.info("path_mtu", peer=peer.name, bytes=mtu_bytes)
+            case PathTooNarrow(peer, is_over):
+                if is_over:
+                    log.info("path_wide_again", peer=peer.name)
+                else:
+                    log.warning("path_too_narrow", peer=peer.name, bytes=MTU_MIN, do=_NARROW_CURE)
             case ClockBehind(peer, behind_s):
                 log.warning("peer_clock_behind", peer=peer.name, seconds=round(behind_s, 1))
 

@@ -67,6 +67,15 @@ class PathMtuChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PathTooNarrow:
+    """Event: not even the shortest packets that are split into get through to a peer, or they do again."""
+
+    peer: NamedPeer
+    is_over: bool
+    """True if they get through again."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClockBehind:
     """Event: a peer that is down calls with a timestamp far older than any that is accepted.
 
@@ -78,4 +87,4 @@ class ClockBehind:
     behind_s: float
 
 
-Event = PeerUp | PeerDown | PeerMoved | PathMtuChanged | ClockBehind
+Event = PeerUp | PeerDown | PeerMoved | PathMtuChanged | PathTooNarrow | ClockBehind

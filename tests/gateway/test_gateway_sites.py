@@ -279,6 +279,30 @@ def test_health_metrics_and_status_reflect_the_gateway(internet: Internet) -> No
     until(lambda: left.get("/healthz")[0] == 200, lambda: str(left.get("/healthz")))
 
 
+def test_a_path_that_is_too_narrow_is_a_fault_until_the_length_is_configured(internet: Internet) -> None:
+    _, (left,) = internet.lan("a", 0)
+    _, (right,) = internet.lan("b", 0)
+    internet.introduce_all()
+    rule = "OUTPUT -o wan0 -p udp -m length --length 1201:65535"
+    left.namespace.run("iptables", "-A", *rule.split(), "-j", "DROP")
+    internet.start_all()
+    until(lambda: left.events("path_too_narrow"), internet.logs, 30)
+    event = left.events("path_too_narrow")[0]
+    assert (event["level"], event["peer"], event["bytes"]) == ("warning", right.name, 1280)
+    code, body = left.get("/healthz")
+    assert code == 503
+    assert f"packets of 1280 bytes do not get through to {right.name}" in body
+    assert "`mtu` in [wan]" in body
+    assert left.status()["faults"]
+    assert right.get("/healthz")[0] == 200, "the reverse path is wide enough"
+    left.stop()
+    left.file.write_text(left.file.read_text().replace("[wan]", "[wan]\nmtu = 1200"))
+    left.start()
+    until(lambda: left.is_up(), internet.logs)
+    time.sleep(3.0)
+    assert left.get("/healthz")[0] == 200
+
+
 def test_over_ipv6_the_path_mtu_is_measured_and_nothing_is_fragmented(internet: Internet) -> None:
     (host_a,), (left,) = internet.lan("a", 1)
     (host_b,), (right,) = internet.lan("b", 1)

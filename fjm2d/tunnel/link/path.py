@@ -5,7 +5,7 @@ from collections import deque
 
 from fjm2.norm import Address
 
-from ..events import Event, NamedPeer, PathMtuChanged, PeerMoved
+from ..events import Event, NamedPeer, PathMtuChanged, PathTooNarrow, PeerMoved
 from ..wire import OVERHEAD_BYTES
 from .liveness import Liveness
 from .path_mtu import PathMtu, timeout_s
@@ -22,7 +22,7 @@ _ASSUMED_RTT_S = 0.3
 
 
 class Path:
-    """The path to one peer. It emits the events PeerMoved and PathMtuChanged."""
+    """The path to one peer. It emits the events PeerMoved, PathMtuChanged and PathTooNarrow."""
 
     __slots__ = ("_events", "_moved_event_at", "_mtu", "_peer", "address", "datagram_bytes", "ip_bytes")
 
@@ -43,6 +43,11 @@ class Path:
     def mtu_bytes(self) -> int:
         """Longest IP packet that is sent to the peer."""
         return self._mtu.mtu
+
+    @property
+    def is_too_narrow(self) -> bool:
+        """True if not even the shortest packets that datagrams are split into arrive at the peer."""
+        return self._mtu.is_too_narrow
 
     @property
     def next_at(self) -> float:
@@ -76,18 +81,23 @@ class Path:
 
     def poll(self, now: float, rtt_s: float | None, liveness: Liveness) -> int | None:
         """Return the length of the packet with which to probe the path now; None if no probe is due."""
-        before = self._mtu.mtu
+        before, was_too_narrow = self._mtu.mtu, self._mtu.is_too_narrow
         rtt_s = _ASSUMED_RTT_S if rtt_s is None else rtt_s
         is_answering = liveness.is_answering(now, timeout_s(rtt_s))
         packet_bytes = self._mtu.poll(now, rtt_s, liveness.is_flowing(now), is_answering)
         if self._mtu.mtu < before:
             self._report_mtu()
+        if self._mtu.is_too_narrow and not was_too_narrow:
+            self._events.append(PathTooNarrow(self._peer, is_over=False))
         return packet_bytes
 
     def note_arrived(self, packet_bytes: int, now: float) -> None:
         """Record that the peer answered a probe of this length."""
+        was_too_narrow = self._mtu.is_too_narrow
         if self._mtu.note_arrived(packet_bytes, now):
             self._report_mtu()
+        if was_too_narrow and not self._mtu.is_too_narrow:
+            self._events.append(PathTooNarrow(self._peer, is_over=True))
 
     def note_too_long(self, datagram_bytes: int, now: float) -> None:
         """Record that the kernel refused a UDP payload of this length (EMSGSIZE)."""

@@ -3,7 +3,8 @@
 Lengths are those of whole IP packets. The longest allowed length is tried first, because it usually fits; after that
 each probe halves the interval of possible lengths. While data flows, the length found is confirmed from time to time.
 If that fails although short probes are answered, the path has begun to drop long packets, and the search starts over
-from the minimum.
+from the minimum. The minimum is probed like any other length: a path that does not even carry that is too narrow, and
+all long datagrams vanish there until a length is configured.
 """
 
 import math
@@ -16,6 +17,11 @@ MTU_LOWEST, MTU_HIGHEST = 576, 65_535
 """Bounds of a configured length, in bytes: what every IPv4 host accepts (RFC 791), and the longest IP packet."""
 _PROBES_MAX = 3
 """Probes of one length before it counts as too long: losing three in a row by chance is rare."""
+_LEAST_PROBES_MAX = 8
+"""Probes of `MTU_MIN` before the path counts as too narrow, which is a fault for people to mend: losing eight in a row
+by chance does not happen where short probes are answered."""
+_NARROW_S = 10.0
+"""Interval at which `MTU_MIN` is tried again on a path that was too narrow for it."""
 _STEP_BYTES = 4
 """Width of the interval of possible lengths at which the search ends: fewer bytes are not worth another probe."""
 _CONFIRM_S = 2.0
@@ -44,7 +50,19 @@ def timeout_s(rtt_s: float) -> float:
 class PathMtu:
     """Search for the longest packet that gets through to one peer. Probes lost by chance are repeated."""
 
-    __slots__ = ("_fixed", "_high", "_most", "_next_at", "_phase", "_probes", "_searched_at", "_size", "mtu")
+    __slots__ = (
+        "_fixed",
+        "_high",
+        "_is_least_proved",
+        "_most",
+        "_next_at",
+        "_phase",
+        "_probes",
+        "_searched_at",
+        "_size",
+        "is_too_narrow",
+        "mtu",
+    )
 
     def __init__(self, fixed: int | None, most: int) -> None:
         """Use `fixed` bytes without a search, or search up to `most` bytes."""
@@ -54,6 +72,10 @@ class PathMtu:
         """Longest packet known to arrive, in bytes."""
         self._high = self._most
         """Longest packet that may still arrive, in bytes."""
+        self.is_too_narrow = False
+        """True if not even `MTU_MIN` bytes arrive."""
+        self._is_least_proved = False
+        """True once a probe of `MTU_MIN` bytes or more has arrived."""
         self._phase = _Phase.OFF
         self._size = 0
         """Length of the probe under way; 0 if there is none."""
@@ -74,6 +96,7 @@ class PathMtu:
         source address to direct long packets to a third party.
         """
         self.stop()
+        self._is_least_proved = False
         if not self._fixed:
             self.mtu = MTU_MIN
 
@@ -83,8 +106,9 @@ class PathMtu:
             self._search(now, self._most)
 
     def stop(self) -> None:
-        """Send no more probes."""
+        """Send no more probes. What is known of lengths counts no longer."""
         self._phase = _Phase.OFF
+        self.is_too_narrow = False
         self._size, self._probes = 0, 0
         self._next_at = NEVER
 
@@ -95,8 +119,10 @@ class PathMtu:
         """
         if now < self._next_at:
             return None
-        if self._size and self._probes >= _PROBES_MAX:
+        if self._size and self._probes >= (_LEAST_PROBES_MAX if self._size == MTU_MIN else _PROBES_MAX):
             self._give_up(now, is_answering)
+            if now < self._next_at:
+                return None
         if self._phase is _Phase.FOUND:
             self._plan_confirmation(now, is_flowing)
         elif not self._size:
@@ -111,7 +137,12 @@ class PathMtu:
         """Record that a probe of this length arrived. Return True if longer packets than before may be sent."""
         if self._phase is _Phase.OFF or size > self._most:
             return False
-        if size >= self._size:
+        if size >= MTU_MIN:
+            self._is_least_proved = True
+        if self.is_too_narrow and self._is_least_proved:
+            self.is_too_narrow = False
+            self._search(now, self._most)
+        elif size >= self._size:
             self._size, self._probes = 0, 0
             self._next_at = now if self._phase is _Phase.SEARCHING else now + _CONFIRM_S
         if size <= self.mtu:
@@ -138,11 +169,13 @@ class PathMtu:
 
     def _plan_search(self, now: float) -> None:
         """Choose the next length to try. If none is left, the search is over."""
-        if self._high - self.mtu < _STEP_BYTES and self._high != self._most:
+        if self._is_least_proved and self._high - self.mtu < _STEP_BYTES and self._high != self._most:
             self._phase = _Phase.FOUND
             self._next_at = now + _CONFIRM_S
         elif self._high == self._most and self.mtu < self._most:
             self._size = self._most
+        elif not self._is_least_proved:
+            self._size = MTU_MIN
         elif self.mtu >= self._high:
             self._phase = _Phase.FOUND
             self._next_at = now + _CONFIRM_S
@@ -154,7 +187,7 @@ class PathMtu:
         if self.mtu < self._most and now - self._searched_at >= _SEARCH_AGAIN_S:
             self._search(now, self._most)
             self._plan_search(now)
-        elif not self._size and is_flowing and self.mtu > MTU_MIN:
+        elif not self._size and (is_flowing or not self._is_least_proved):
             self._size, self._probes = self.mtu, 0
         elif not self._size:
             self._next_at = now + _CONFIRM_S
@@ -165,8 +198,11 @@ class PathMtu:
         self._size, self._probes = 0, 0
         if not is_answering:
             self._next_at = now + _CONFIRM_S  # nothing arrives, so nothing is known about lengths
+        elif size == MTU_MIN:
+            self._phase, self._is_least_proved, self.is_too_narrow = _Phase.FOUND, False, True
+            self._next_at = now + _NARROW_S
         elif self._phase is _Phase.FOUND:
-            self.mtu = MTU_MIN
+            self.mtu, self._is_least_proved = MTU_MIN, False
             self._search(now, size - 1)
         else:
             self._high = size - 1

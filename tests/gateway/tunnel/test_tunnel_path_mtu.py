@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tunnel_sim import Net, Node, chatter, connected, datagrams
 
 from fjm2d.tunnel import EndpointConfig
-from fjm2d.tunnel.events import PathMtuChanged
+from fjm2d.tunnel.events import PathMtuChanged, PathTooNarrow
 
 
 @pytest.mark.parametrize("mtu", [1280, 1281, 1300, 1400, 1472, 1492, 1499, 1500])
@@ -27,6 +27,65 @@ def test_the_path_mtu_is_found(mtu: int) -> None:
     net.run(0.5)
     assert b.contents == list(datagrams(10, 1444))
     assert net.path(a, b).dropped["too long"] == before
+
+
+@pytest.mark.parametrize("mtu_max", [1280, 1500, 9000])
+@pytest.mark.parametrize("delay_s", [0.01, 0.2])
+def test_a_path_that_does_not_carry_the_least_length_is_reported_until_it_does(delay_s: float, mtu_max: int) -> None:
+    """Handshakes and short probes pass, and everything that is longer vanishes."""
+    config = EndpointConfig(mtu_max_bytes=mtu_max)
+    net = Net()
+    a, b = net.node("a", config), net.node("b", config)
+    for path in net.both(a, b):
+        path.delay_s = delay_s
+    net.path(a, b).mtu = 1200
+    a.add(b)
+    b.add(a)
+    net.run(50)
+    assert a.peer(b).is_up
+    assert a.peer(b).path.is_too_narrow
+    assert not b.peer(a).path.is_too_narrow, "the reverse path is wide enough"
+    (told,) = a.events_of(PathTooNarrow)
+    assert told[1] == PathTooNarrow(a.peer(b), is_over=False)
+    probes = net.path(a, b).dropped["too long"]
+    net.run(60)
+    assert net.path(a, b).dropped["too long"] - probes < 8 * 7, "it is tried again at intervals"
+    net.path(a, b).mtu = 1500
+    net.run(15)
+    assert not a.peer(b).path.is_too_narrow
+    assert [event.is_over for _, event in a.events_of(PathTooNarrow)] == [False, True]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_path_that_loses_much_is_not_taken_for_a_narrow_one(seed: int) -> None:
+    net, a, b = connected(seed)
+    for path in net.both(a, b):
+        path.loss = 0.2
+    for _ in range(1200):
+        a.send(b, bytes(1000))
+        net.run(0.1)
+    assert not a.events_of(PathTooNarrow)
+
+
+def test_a_path_that_becomes_narrow_is_reported_while_data_flows() -> None:
+    net, a, b = connected()
+    net.path(a, b).mtu = 1000
+    for _ in range(300):
+        a.send(b, bytes(800))
+        net.run(0.1)
+    assert a.peer(b).path.is_too_narrow
+    assert not b.peer(a).path.is_too_narrow
+
+
+def test_a_narrow_path_with_a_fixed_mtu_that_fits_is_no_fault() -> None:
+    net, a, b = connected(config=EndpointConfig(mtu_bytes=1000))
+    for path in net.both(a, b):
+        path.mtu = 1000
+    contents = list(datagrams(10, 1444))
+    a.send(b, *contents)
+    net.run(30)
+    assert b.contents == contents
+    assert not a.peer(b).path.is_too_narrow
 
 
 def test_a_jumbo_path_is_found_where_it_is_allowed() -> None:
