@@ -61,7 +61,9 @@ def _flagged(seconds: DataFrame) -> DataFrame:
     bps_before = sf.try_sum("bytes").over(before) * 8e6 / us_before
     nacks_before = sf.try_sum("nacks").over(before) * 1e6 / us_before
     nacks = sf.col("nacks") * 1e6 / sf.greatest("us", sf.lit(1_000_000))
-    goes_on = (sf.coalesce(sf.max("bytes").over(after), sf.lit(0)) > 0) | (sf.col("signs") > 0)
+    # A stream that ends in the second may still be repaired in it: signs prove a collapse only if they go on, too.
+    bytes_after, signs_after = (sf.coalesce(sf.max(name).over(after), sf.lit(0)) for name in ("bytes", "signs"))
+    goes_on = (bytes_after > 0) | ((sf.col("signs") > 0) & (signs_after > 0))
     is_collapse = (bps_before >= COLLAPSE_BPS) & (bps < COLLAPSE_SHARE * bps_before) & goes_on
     is_storm = (nacks >= STORM_NACKS) & (nacks >= STORM_FACTOR * sf.coalesce(nacks_before, sf.lit(0.0)))
     found = sf.array_compact(

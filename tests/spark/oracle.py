@@ -117,7 +117,7 @@ def _flagged(second: int, seconds: dict[int, Row]) -> Iterable[Row]:
         own["nacks"] * 1e6 / max(own["us"], 10**6),
         sum(one["nacks"] for one in before) * 1e6 / us if us else None,
     )
-    goes_on = own["signs"] > 0 or any(one["bytes"] for one in after)
+    goes_on = any(one["bytes"] for one in after) or (own["signs"] > 0 and any(one["signs"] for one in after))
     if usual_bps is not None and usual_bps >= 1e6 and bps < 0.2 * usual_bps and goes_on:
         yield {"kind": "throughput_collapse", "second": second, "value": bps, "usual": usual_bps}
     if nacks >= 50 and nacks >= 5 * (usual_nacks or 0):

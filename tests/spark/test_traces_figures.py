@@ -159,7 +159,15 @@ def test_anomalies_are_found_and_nothing_else(spark: SparkSession) -> None:
     nacks = flow(HOUR, STEADY, run="storm")
     nacks[12]["c"]["nacks_sent"] = 400
     nacks[13]["c"]["nacks_received"] = 300
+    lossy = flow(HOUR, [*STEADY, 100_000, 0, 0], run="ends-with-repairs")
+    for line in lossy[:21]:
+        line["c"]["nacks_sent"] = 5
+    stalled = flow(HOUR, [*STEADY, 0, 0, 0, 0], run="stalls")
+    for line in stalled[20:]:
+        line["c"]["nacks_sent"] = 5
     lines = [
+        *lossy,
+        *stalled,
         *flow(HOUR, STEADY, run="steady"),
         *flow(HOUR, STEADY + [10] * 3 + STEADY, run="collapse"),
         *flow(HOUR - 21, STEADY + [10] * 3 + STEADY, run="across"),  # a block ends within the collapse
@@ -171,6 +179,7 @@ def test_anomalies_are_found_and_nothing_else(spark: SparkSession) -> None:
     assert found.keys() == {
         ("collapse", "throughput_collapse"),
         ("across", "throughput_collapse"),
+        ("stalls", "throughput_collapse"),
         ("storm", "nack_storm"),
     }
     for run in ("collapse", "across"):
