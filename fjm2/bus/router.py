@@ -115,7 +115,8 @@ class Router:
         self._senders = self.table.senders
         self._full: dict[Subscription | RunTap, None] = {}
         """Subscriptions and taps that are full, in the order in which they became full."""
-        self._taps: tuple[RunTap, ...] = ()
+        self.taps: tuple[RunTap, ...] = ()
+        """Observers of all frames."""
         self._held: dict[Sender, list[Frame]] = {}
         """Frames behind the last part of a file that is not whole on disk yet, by sender."""
         if files is not None:
@@ -165,19 +166,19 @@ class Router:
 
     def add_tap(self, tap: RunTap) -> None:
         """Pass the frames of every run to a tap, from the next run on, before subscriptions get them."""
-        self._taps = (*self._taps, tap)
+        self.taps = (*self.taps, tap)
         self._choose_route()
 
     def remove_tap(self, tap: RunTap) -> None:
         """Stop passing frames to a tap. Calling this twice does no harm."""
-        self._taps = tuple(one for one in self._taps if one is not tap)
+        self.taps = tuple(one for one in self.taps if one is not tap)
         self._choose_route()
         if tap in self._full:
             self._keep_full(one for one in self._full if one is not tap)
 
     def _choose_route(self) -> None:
         """Choose the function for frames, because taps or subscriptions have changed."""
-        self.hand_out = self._route_slowly if self._taps or self.targets.has_patterns else self._route
+        self.hand_out = self._route_slowly if self.taps or self.targets.has_patterns else self._route
 
     def receive(self, run: StreamReceived) -> None:
         """Read the next bytes of a stream, and deliver the messages that end in them."""
@@ -201,7 +202,7 @@ class Router:
         stream.bytes += len(data)
         held = reader.held_bytes
         may_be_run = held + len(data) >= RUN_BYTES_MIN
-        if may_be_run and self.targets.batched and not self._taps and not self.targets.has_patterns:
+        if may_be_run and self.targets.batched and not self.taps and not self.targets.has_patterns:
             frames = self._receive_runs(data, marks, sender, stream)
         else:
             frames = reader.feed(data, marks)
@@ -367,7 +368,7 @@ class Router:
     def _route_slowly(self, frames: list[Frame], sender: Sender) -> None:
         """Do the same as `_route` if there are taps or patterns."""
         found = [frame for frame in frames if frame[4] is not SKIPPED_HEADER]
-        for tap in self._taps if found else ():
+        for tap in self.taps if found else ():
             tap.take_run(sender.node_id, found)
             if tap.is_full:
                 self._full[tap] = None

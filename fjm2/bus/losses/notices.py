@@ -79,7 +79,7 @@ class LossNotices:
                 is_lost = self.router.forget(sender, self._unread == sender)
                 self._unread = None
                 if is_lost:
-                    self._report(SenderLost(sender, self._lane_of(sender), reason, details))
+                    self._tell(SenderLost(sender, self._lane_of(sender), reason, details))
 
     def _note_bytes(self, lost: StreamLost) -> None:
         """Mark and report lost bytes, but not those that were reported when the gap opened."""
@@ -97,13 +97,18 @@ class LossNotices:
         self.router.note_gap(sender, stream)
         self.on_lost(sender, 0, size)
         end = start + size if size else None
-        self._report(BytesLost(sender, self._lane_of(sender), start, end, event.reason, details))
+        self._tell(BytesLost(sender, self._lane_of(sender), start, end, event.reason, details))
+
+    def _tell(self, report: BusReport) -> None:
+        """Report lost messages, unless nobody here wants any: then they were never to be received."""
+        if self.router.by_hash or self.router.taps:
+            self._report(report)
 
     def _note_streams(self, sender: int, count: int) -> None:
         details = self._details(sender)
         self.router.note_missed(sender)
         self.on_lost(sender, 0, 0)
-        self._report(StreamsMissed(sender, self._lane_of(sender), count, details))
+        self._tell(StreamsMissed(sender, self._lane_of(sender), count, details))
 
     def note_dropped(self, report: BusReport) -> None:
         """Report a transaction or a file that the router dropped, with the name of its sender."""
@@ -139,7 +144,7 @@ class LossNotices:
             if self._ticks >= self._quiet_until.get(sender, 0):
                 del self._skips[sender, loss]
                 self._quiet_until[sender] = self._ticks + _QUIET_TICKS
-                self._report(MessagesUnreadable(sender, count, _TEXTS[loss], self._details(sender)))
+                self._tell(MessagesUnreadable(sender, count, _TEXTS[loss], self._details(sender)))
         if len(self._quiet_until) > _SENDERS_MAX:
             self._quiet_until.clear()
 
