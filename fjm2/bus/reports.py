@@ -20,7 +20,7 @@ BusReport
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fjm2.base.quantities import counted, node_text
 from fjm2.messages.destination import Destination
@@ -30,11 +30,17 @@ from fjm2.norm.events import Doubt, EvictionReason, LossReason
 
 from .errors import BusError, MessagesLostError, UnconfirmedError
 from .losses.names import PeerName, Remedy, clock_text, listed
+from .presence import Clock, Handle
 from .statistics import BusStats
 
 _REPORTS_PER_S_MAX = 100
 """Greatest number of reports passed on in a second. More would let a flood of hostile packets become a flood of
 callbacks and logs."""
+_LOSSES_INTERVAL_S = 1.0
+"""Shortest time between two reports of bytes that a sender's stream lost. A receiver that cannot keep up has hundreds
+of gaps a second, and each would be a line in the log."""
+_TIMER_S = 0.01
+"""Time by which a loop may call a timer early: its clock may be that coarse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +114,20 @@ class BytesLost(BusReport):
     """Position in the stream after the lost bytes; None if unknown."""
     reason: LossReason
     details: LossDetails
+    gaps: int = 1
+    """Number of gaps that the report sums up. Between them, messages arrived."""
 
     def __str__(self) -> str:
-        return Remedy.LOST.after(f"{self.details.lost}: {self.reason.value}")
+        where = "" if self.gaps == 1 else f", in {self.gaps} gaps"
+        return Remedy.LOST.after(f"{self.details.lost}{where}: {self.reason.value}")
+
+    def plus(self, later: "BytesLost") -> "BytesLost":
+        """Return one report of this loss and a later one of the same sender."""
+        first, last = self.details, later.details
+        is_known = first.messages is not None and last.messages is not None
+        messages = (first.messages or 0) + (last.messages or 0) if is_known else None
+        details = replace(last, messages=messages, since=first.since)
+        return replace(self, end=later.end, details=details, gaps=self.gaps + later.gaps)
 
     def error(self) -> JMSError:
         return self.details.error(str(self))
@@ -405,6 +422,66 @@ class InterfaceChanged(BusReport):
 Listener = Callable[[BusReport], None]
 
 
+class LossSums:
+    """Sums up lost bytes, so that each sender's are told once a second at most, however many gaps there are."""
+
+    def __init__(self, tell: Callable[[BytesLost], None], clock: Clock) -> None:
+        """Call `tell` with each report: at once, or a second after the last one of the sender."""
+        self._tell = tell
+        self._clock = clock
+        self._told_at: dict[tuple[int, LossReason], float] = {}
+        """Times of the last reports, by sender and reason, the longest ago first."""
+        self._waiting: dict[tuple[int, LossReason], tuple[float, BytesLost]] = {}
+        """Sums that are not told yet, and the times when they are due, in the order in which they began to wait."""
+        self._handle: Handle | None = None
+
+    def note(self, report: BytesLost) -> None:
+        """Tell of a loss, or add it to those of the same sender and reason that wait."""
+        key, now = (report.sender_id, report.reason), self._clock.time()
+        told_at = self._told_at.get(key, -_LOSSES_INTERVAL_S)
+        if key in self._waiting:
+            due_at, before = self._waiting[key]
+            self._waiting[key] = due_at, before.plus(report)
+        elif now - told_at >= _LOSSES_INTERVAL_S:
+            self._tell_now(key, report, now)
+        else:
+            self._waiting[key] = told_at + _LOSSES_INTERVAL_S, report
+            self._wake()
+
+    def tell_waiting(self) -> None:
+        """Tell of all losses that wait, due or not."""
+        waiting, self._waiting = self._waiting, {}
+        for _, report in waiting.values():
+            self._tell(report)
+        self._wake()
+
+    def _tell_now(self, key: tuple[int, LossReason], report: BytesLost, now: float) -> None:
+        self._told_at.pop(key, None)
+        self._told_at[key] = now
+        while now - next(iter(self._told_at.values())) >= _LOSSES_INTERVAL_S:
+            del self._told_at[next(iter(self._told_at))]
+        self._tell(report)
+
+    def _tell_due(self) -> None:
+        self._handle, now = None, self._clock.time()
+        while self._waiting:
+            key, (due_at, report) = next(iter(self._waiting.items()))
+            if due_at > now + _TIMER_S:
+                break
+            del self._waiting[key]
+            self._tell_now(key, report, now)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have `_tell_due` called when the first sum is due. Another may be due up to a second earlier, and waits."""
+        if self._waiting and self._handle is None:
+            due_at, _ = next(iter(self._waiting.values()))
+            self._handle = self._clock.call_later(max(due_at - self._clock.time(), 0.0), self._tell_due)
+        elif not self._waiting and self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
 class Reporter:
     """Passes reports to all listeners, up to a bounded rate."""
 
@@ -413,6 +490,7 @@ class Reporter:
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Listener] = []
         self._second_began_at, self._reported = 0.0, 0
+        self._sums = LossSums(self._pass_on, self._loop)
 
     @property
     def has_listeners(self) -> bool:
@@ -425,9 +503,17 @@ class Reporter:
     def remove_listener(self, listener: Listener) -> None:
         """Stop calling `listener`. Calling this twice does no harm."""
         if listener in self._listeners:
+            self._sums.tell_waiting()
             self._listeners.remove(listener)
 
     def report(self, report: BusReport) -> None:
+        """Pass on a report, or add it to one that waits: lost bytes are summed up."""
+        if isinstance(report, BytesLost):
+            self._sums.note(report)
+        else:
+            self._pass_on(report)
+
+    def _pass_on(self, report: BusReport) -> None:
         now = self._loop.time()
         if now - self._second_began_at >= 1.0:
             self._second_began_at, self._reported = now, 0
