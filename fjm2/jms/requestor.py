@@ -9,6 +9,7 @@ from fjm2.messages.destination import Destination, Topic, not_a_destination
 from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, MessageFormatError
 from fjm2.messages.foreign import stamp_foreign
 from fjm2.messages.message import Message
+from fjm2.messages.types import shown
 
 from .consumer import MessageConsumer, check_timeout
 from .jms_producer import JMSProducer, is_foreign, message_of
@@ -26,6 +27,10 @@ def reply_options(request: Message, options: MessageOptions) -> tuple[Destinatio
 
     Raise InvalidDestinationError if the request names no destination for replies.
     """
+    if not isinstance(request, Message):
+        raise TypeError(
+            f"request={shown(request)}: expected the message to reply to; a receive that times out returns None"
+        )
     if request.reply_to is None:
         raise InvalidDestinationError(
             f"{request!r} has no reply_to: its sender expects no reply. Send requests with `request`, or set reply_to"

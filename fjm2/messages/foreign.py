@@ -52,6 +52,8 @@ def adopt(message: object, codec: ObjectCodec = SAFE_CODEC) -> Message:
     """
     if isinstance(message, Message):
         return message
+    if isinstance(message, type) and issubclass(message, Message):
+        raise MessageFormatError(f"{message.__name__} is a class: expected a message, as {message.__name__}(...) makes")
     if not isinstance(message, MessageProtocol):
         raise MessageFormatError(f"{type(message).__name__} is not a message: expected a Message, as TextMessage(text)")
     copy = _copy_body(message, codec)

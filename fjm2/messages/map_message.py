@@ -27,6 +27,7 @@ from .types import (
     read_long,
     read_short,
     read_string,
+    shown,
     to_stored_boolean,
     to_stored_bytes,
     to_stored_double,
@@ -57,6 +58,8 @@ class MapMessage(Message, Mapping[str, Value]):
         super().__init__()
         self._body = {}
         if items is not None:
+            if not hasattr(items, "items"):
+                raise MessageFormatError(f"items={shown(items)}: expected a dict of names and values")
             for name, value in items.items():
                 self.set_object(name, value)
 

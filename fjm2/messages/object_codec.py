@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, Final, Protocol, cast
 
 from .errors import JMSSecurityError, MessageFormatError
-from .types import conversion_of, decode_text, encode_text
+from .types import conversion_of, decode_text, encode_text, shown
 
 
 class ObjectFormat(IntEnum):
@@ -195,6 +195,8 @@ class PickleCodec:
     """
 
     def __init__(self, classes: Collection[type]) -> None:
+        if not isinstance(classes, Collection) or not all(isinstance(kind, type) for kind in classes):
+            raise TypeError(f"classes={shown(classes)}: expected a list of classes, as in PickleCodec([Order])")
         self._classes = {(kind.__module__, kind.__qualname__): kind for kind in classes}
 
     def encode(self, value: object) -> bytes:

@@ -26,6 +26,7 @@ from .types import (
     read_long,
     read_short,
     read_string,
+    shown,
     to_stored_boolean,
     to_stored_bytes,
     to_stored_double,
@@ -56,6 +57,8 @@ class StreamMessage(SequentialMessage):
     def __init__(self, values: Iterable[object] = ()) -> None:
         super().__init__()
         self._prepare()
+        if not isinstance(values, Iterable):
+            raise MessageFormatError(f"values={shown(values)}: expected a list, or another iterable, of values")
         for value in values:
             self.write_object(value)
 

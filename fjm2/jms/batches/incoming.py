@@ -8,6 +8,7 @@ from fjm2.base.errors import ConfigError
 from fjm2.base.quantities import check_count, counted
 from fjm2.bus.inbox import Inbox
 from fjm2.messages.message import Message
+from fjm2.messages.types import shown
 
 from ..deliveries import BatchItem, Opener, RunDelivery, deliveries_of, messages_in
 from ..dispatcher import Dispatcher
@@ -57,6 +58,8 @@ class Batch:
         """
         from .columns import column_of  # only now: it loads numpy
 
+        if not isinstance(name, str):
+            raise TypeError(f'name={shown(name)}: expected the name of a property or header, such as "price"')
         return column_of(self._items, name)
 
     def messages(self) -> list[Message]:

@@ -12,6 +12,7 @@ from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError, ResourceAllocationError
 from fjm2.messages.header import Kind
 from fjm2.messages.message import UNREAD, Message
+from fjm2.messages.types import shown
 
 from .parts import decode_begin, encode_begin, safe_name
 from .stored_file import ReceivedPath, StoredFile, copy
@@ -68,6 +69,12 @@ def make_body(source: str | StoredFile, size: int, name: str) -> FileBody:
     return body
 
 
+def _path_of(value: str | os.PathLike[str]) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"path={shown(value)}: expected the path of a file, as a str or a Path")
+    return value if isinstance(value, ReceivedPath) else Path(value)
+
+
 class FileMessage(Message):
     """A message whose body is a file of any size.
 
@@ -85,7 +92,7 @@ class FileMessage(Message):
         check_progress_listener(on_progress)
         self._on_progress = on_progress
         if path is not None:
-            self.path = path
+            self.path = _path_of(path)
 
     @property
     def path(self) -> Path | None:
@@ -98,7 +105,7 @@ class FileMessage(Message):
     @path.setter
     def path(self, value: str | os.PathLike[str] | None) -> None:
         self._check_body_writeable()
-        self._body = value if value is None or isinstance(value, ReceivedPath) else Path(value)
+        self._body = None if value is None else _path_of(value)
         self._encoded_body = None
 
     @property

@@ -12,7 +12,10 @@ from fjm2.jms import (
     FileMessage,
     IllegalStateError,
     JMSError,
+    MapMessage,
     MessageFormatError,
+    PickleCodec,
+    StreamMessage,
     TextMessage,
     Topic,
     blocking,
@@ -199,3 +202,48 @@ async def test_a_union_fits_if_one_of_its_types_does(api: Api) -> None:
     with pytest.raises(MessageFormatError, match=r"is a list: expected a dict\[str, int\] \| None$"):
         await consumer.receive_body(dict[str, int] | None, WAIT_S)
     assert await consumer.receive_body(list[int] | None, WAIT_S) == [1]
+
+
+async def test_a_reply_needs_the_request(api: Api) -> None:
+    context = await api.context()
+    for wrong in (None, "x"):
+        with pytest.raises(
+            TypeError, match=rf"^request={wrong!r}: expected the message to reply to; a receive that times"
+        ):
+            await context.reply(wrong, "y")
+
+
+async def test_a_class_is_no_message(api: Api) -> None:
+    context = await api.context()
+    session = await (await api.connect()).create_session()
+    told = r"^TextMessage is a class: expected a message, as TextMessage\(\.\.\.\) makes$"
+    for send in (context.send, (await context.create_producer()).send, context.request):
+        with pytest.raises(MessageFormatError, match=told):
+            await send(TOPIC, TextMessage)
+    with pytest.raises(MessageFormatError, match=told):
+        await (await session.create_producer(TOPIC)).send(TextMessage)
+
+
+async def test_a_column_has_a_name(api: Api) -> None:
+    sending, receiving = await api.context(), await api.context()
+    consumer = await receiving.create_consumer(TOPIC)
+    await consumer.ready()
+    await sending.send(TOPIC, b"x")
+    async for batch in await consumer.batches():
+        with pytest.raises(TypeError, match=r'^name=5: expected the name of a property or header, such as "price"$'):
+            batch.column(5)
+        break
+
+
+def test_bodies_and_codecs_have_their_types() -> None:
+    for wrong in ([1], 5, [("a", 1)]):
+        with pytest.raises(MessageFormatError, match=r"^items=.*: expected a dict of names and values$"):
+            MapMessage(wrong)  # type: ignore[arg-type]
+    with pytest.raises(MessageFormatError, match=r"^values=5: expected a list, or another iterable, of values$"):
+        StreamMessage(5)  # type: ignore[arg-type]
+    for odd in (5, b"x"):
+        with pytest.raises(TypeError, match=r"^path=.*: expected the path of a file, as a str or a Path$"):
+            FileMessage(odd)  # type: ignore[arg-type]
+    for classes in (TextMessage, ["TextMessage"], "TextMessage", None):
+        with pytest.raises(TypeError, match=r"^classes=.*: expected a list of classes, as in PickleCodec"):
+            PickleCodec(classes)  # type: ignore[arg-type]
