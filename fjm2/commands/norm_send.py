@@ -15,7 +15,7 @@ from fjm2.base.errors import ConfigError
 from fjm2.norm import Fec, SenderConfig, Session
 from fjm2.norm.events import FileFailed, InterfaceLost, InterfaceRestored, NodeIdCollided
 
-from .support.common import Duration, check_peer, is_quiet, run, session_options
+from .support.common import CUT_OFF, Duration, check_peer, is_quiet, run, session_options
 
 GRTT_LEAST_S, GRTT_MOST_S = 1e-6, 10.0
 """Bounds of estimates of the round-trip time in the settings of a sender."""
@@ -168,12 +168,15 @@ async def _send(
                 await session.flushed()
         took_s = time.monotonic() - began
         watcher.cancel()
-        is_ok = not missing and not failed
+        is_cut_off = not ack_from and session.statistics().is_down
+        is_ok = not missing and not failed and not is_cut_off
         if as_json:
             result = {"role": "send", "ok": is_ok, "objects": len(paths) - len(failed), "bytes": total}
             click.echo(
                 json.dumps(result | {"not_acked": missing, "seconds": round(took_s, 4)} | session.stats.as_dict())
             )
+    if is_cut_off:
+        click.echo(CUT_OFF, err=True)
     if missing:
         click.echo(f"not confirmed by: {', '.join(map(str, missing))}", err=True)
     return 0 if is_ok else 1

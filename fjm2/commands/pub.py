@@ -114,7 +114,8 @@ async def _pub(
             if not quiet:
                 tally.subscribers = max(tally.subscribers, link.bus.subscribers(topic))
                 say(tally.summary(topic))
-    return 1 if link.is_unconfirmed else 0
+        has_failed = link.has_failed(tally.subscribers)
+    return 1 if has_failed or link.is_unconfirmed else 0
 
 
 async def _pub_file(
@@ -142,7 +143,8 @@ async def _pub_file(
         tally.messages, tally.bytes = 1, message.size
         if not quiet:
             say(tally.summary(topic))
-    return 1 if link.is_unconfirmed else 0
+        has_failed = link.has_failed(tally.subscribers)
+    return 1 if has_failed or link.is_unconfirmed else 0
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from fjm2.bus.losses.names import listed
 from fjm2.bus.waiting.outages import End
 from fjm2.jms import BusError, ConnectionFactory, MessagesDroppedError, MessagesLostError, Session, UnconfirmedError
 
+from .common import CUT_OFF
+
 
 def say(text: str) -> None:
     """Print a line to standard error. Standard output is for messages."""
@@ -66,6 +68,14 @@ class BusLink:
             return
         self._told |= nodes
         say(f"not confirmed: {error}")
+
+    def has_failed(self, subscribers: int) -> bool:
+        """Return True if a subscriber did not confirm, or if no subscriber is known and the interface is down. The
+        latter is printed."""
+        if not subscribers and any(lane.is_down for lane in self.bus.statistics().lanes.values()):
+            say(CUT_OFF)
+            return True
+        return self.is_unconfirmed
 
     def _note_end(self, node_id: int, end: End) -> None:
         if node_id in self._told and end is End.BACK:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -99,6 +99,10 @@ def check_peer(group: str, port: int, interface: str | None) -> None:
         check_is_local(config, found)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
+
+
+CUT_OFF: Final = "not sent: the network interface is down; check cable and address, or run `fjm2 doctor`"
+"""Text of a command that sent nothing to anybody."""
 
 
 def run(main: Coroutine[Any, Any, int]) -> None:
