@@ -72,6 +72,9 @@ class AnyApp(Generic[_C]):
         message asks for a reply, the value is sent as the reply. The other arguments are those of `create_consumer`.
         """
         self._check_stopped("listener")
+        if callable(destination):
+            name = getattr(destination, "__name__", repr(destination))
+            raise TypeError(f'listener({name}): expected the name of a topic, as in @app.listener("prices")')
         parsed = topic_or_pattern(destination) if isinstance(destination, str) else check_destination(destination)
         Selector(selector or "")
         bounds = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max, "block_s": block_s}

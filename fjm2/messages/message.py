@@ -262,7 +262,10 @@ class Message:
 
     @correlation_id.setter
     def correlation_id(self, value: str | None) -> None:
-        self._read_client().correlation = to_stored_string(value)
+        try:
+            self._read_client().correlation = to_stored_string(value)
+        except MessageFormatError as error:
+            raise type(error)(f"correlation_id: {error}") from None
 
     @property
     def correlation_id_bytes(self) -> bytes | None:
@@ -295,7 +298,10 @@ class Message:
 
     @type.setter  # noqa: A003
     def type(self, value: str | None) -> None:
-        self._read_client().type = to_stored_string(value)
+        try:
+            self._read_client().type = to_stored_string(value)
+        except MessageFormatError as error:
+            raise builtins.type(error)(f"type: {error}") from None
 
     jms_type = type  # noqa: A003
     """The same as `type`."""
@@ -368,39 +374,37 @@ class Message:
 
     def set_boolean_property(self, name: str, value: bool) -> None:
         """Set a property of type boolean."""
-        self._set_property(name, to_stored_boolean(value))
+        self._set_property(name, stored_property(name, value, to_stored_boolean))
 
     def set_byte_property(self, name: str, value: int) -> None:
         """Set a property of type byte."""
-        self._set_property(name, Byte(value))
+        self._set_property(name, stored_property(name, value, Byte))
 
     def set_short_property(self, name: str, value: int) -> None:
         """Set a property of type short."""
-        self._set_property(name, Short(value))
+        self._set_property(name, stored_property(name, value, Short))
 
     def set_int_property(self, name: str, value: int) -> None:
         """Set a property of type int."""
-        if type(value) is not int or not INT_MIN <= value <= INT_MAX:
-            value = to_stored_int(value)
-        self._set_property(name, value)
+        is_plain = type(value) is int and INT_MIN <= value <= INT_MAX
+        self._set_property(name, value if is_plain else stored_property(name, value, to_stored_int))
 
     def set_long_property(self, name: str, value: int) -> None:
         """Set a property of type long."""
-        self._set_property(name, Long(value))
+        self._set_property(name, stored_property(name, value, Long))
 
     def set_float_property(self, name: str, value: float) -> None:
         """Set a property of type float, which keeps 32 bits of the value."""
-        self._set_property(name, Float(value))
+        self._set_property(name, stored_property(name, value, Float))
 
     def set_double_property(self, name: str, value: float) -> None:
         """Set a property of type double."""
-        self._set_property(name, value if type(value) is float else to_stored_double(value))
+        self._set_property(name, value if type(value) is float else stored_property(name, value, to_stored_double))
 
     def set_string_property(self, name: str, value: str | None) -> None:
         """Set a property of type string."""
-        if type(value) is not str or not value.isascii():
-            value = to_stored_string(value)
-        self._set_property(name, value)
+        is_plain = type(value) is str and value.isascii()
+        self._set_property(name, value if is_plain else stored_property(name, value, to_stored_string))
 
     def set_object_property(self, name: str, value: PropertyValue) -> None:
         """Set a property with the type of the value. An int becomes an int if it fits 32 bits, a long otherwise."""

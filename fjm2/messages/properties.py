@@ -4,7 +4,7 @@ An encoded property is the length of its name (2 bytes), the name in UTF-8, and 
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Union, cast
 
@@ -78,10 +78,12 @@ def check_name(name: str, value: PropertyValue) -> None:
     known_names[name] = encoded
 
 
-def stored_property(name: str, value: object) -> PropertyValue:
-    """Return the value of a property as it is stored. Raise MessageFormatError if its type cannot be sent."""
+def stored_property(
+    name: str, value: Any, convert: Callable[[Any], PropertyValue] = to_stored_property
+) -> PropertyValue:
+    """Return the value of a property as it is stored. Raise MessageFormatError if it cannot be converted."""
     try:
-        return to_stored_property(value)
+        return convert(value)
     except MessageFormatError as error:
         raise type(error)(f"property {name!r}: {error}") from None
 

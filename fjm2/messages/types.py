@@ -69,7 +69,7 @@ class _Whole(int):
 
     def __new__(cls, value: int = 0) -> Self:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise MessageFormatError(f"{shown(value)} is not a whole number")
+            raise MessageFormatError(f"{shown(value)} is not a whole number: expected an int")
         if not -(1 << cls.BITS - 1) <= value < 1 << cls.BITS - 1:
             raise MessageFormatError(f"{shown(value)} does not fit into the {cls.BITS} bits of {cls.__name__}")
         return super().__new__(cls, value)

@@ -59,9 +59,12 @@ def frame_batch(
 
     def make_all() -> Iterator[Message]:
         for body, row in zip(bodies, rows_of(properties, len(bodies)), strict=True):
-            message = make(body, outbox.codec)
+            try:
+                message = make(body, outbox.codec)
+            except MessageFormatError as error:
+                raise type(error)(f"bodies[{len(made)}]: {error}") from error
             if isinstance(message, FileMessage):
-                raise MessageFormatError("a file cannot be part of a batch: send it by itself")
+                raise MessageFormatError(f"bodies[{len(made)}]: a file cannot be part of a batch: send it by itself")
             apply(message)
             for name, value in row.items():
                 put_property(message, name, checked_property(name, value))

@@ -119,6 +119,8 @@ class _Parser:
                     self._push_not(token)
                 case "NULL":
                     raise InvalidSelectorError("NULL is not a value: use IS NULL", token.position)
+                case "=" if self._operators and self._operators[-1].op is Op.EQUAL:
+                    raise InvalidSelectorError("equality is written =, not ==", token.position)
                 case _:
                     raise _unexpected(token, "a name, a literal or an opening bracket")
 

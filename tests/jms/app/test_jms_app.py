@@ -524,6 +524,16 @@ async def test_run_names_what_to_use_where_a_loop_runs(port: int) -> None:
         app.run()
 
 
+@pytest.mark.parametrize("module", [aio_app, blocking_app])
+def test_a_listener_needs_its_topic(module: Any) -> None:
+    def hear(text: str) -> None: ...
+
+    with pytest.raises(
+        TypeError, match=r'^listener\(hear\): expected the name of a topic, as in @app.listener\("prices"\)$'
+    ):
+        module.App().listener(hear)
+
+
 def test_both_apps_have_the_same_members() -> None:
     def members(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}

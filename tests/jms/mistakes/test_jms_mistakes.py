@@ -247,3 +247,26 @@ def test_bodies_and_codecs_have_their_types() -> None:
     for classes in (TextMessage, ["TextMessage"], "TextMessage", None):
         with pytest.raises(TypeError, match=r"^classes=.*: expected a list of classes, as in PickleCodec"):
             PickleCodec(classes)  # type: ignore[arg-type]
+
+
+def test_values_that_do_not_fit_are_named() -> None:
+    message = TextMessage()
+    for name in ("correlation_id", "type"):
+        with pytest.raises(MessageFormatError, match=rf"^{name}: 5 is not a text: expected a str$"):
+            setattr(message, name, 5)
+    for kind in ("byte", "short", "int", "long"):
+        with pytest.raises(MessageFormatError, match=r"^property 'n': '5' is not a whole number: expected an int$"):
+            getattr(message, f"set_{kind}_property")("n", "5")
+    for kind in ("boolean", "float", "double", "string"):
+        with pytest.raises(MessageFormatError, match=r"^property 'n': "):
+            getattr(message, f"set_{kind}_property")("n", [5])
+    assert not message.properties
+
+
+async def test_a_batch_names_the_body_that_is_none(api: Api) -> None:
+    context = await api.context()
+    session = await (await api.connect()).create_session()
+    for producer, more in ((await context.create_producer(), (TOPIC,)), (await session.create_producer(TOPIC), ())):
+        for wrong in ({1, 2}, FileMessage(__file__)):
+            with pytest.raises(MessageFormatError, match=r"^bodies\[2\]: "):
+                await producer.send_many(*more, ["a", b"b", wrong, "d"])

@@ -31,6 +31,9 @@ def refusal(text: str) -> InvalidSelectorError:
         ("AND a", 0, "expected a name.*, found AND"),
         ("a OR OR b", 5, ", found OR"),
         ("a b", 2, "expected an operator, found a name"),
+        ("a == 1", 3, "equality is written =, not =="),
+        ("a = = 1", 4, "equality is written =, not =="),
+        ("a <> = 1", 5, "expected a name.*, found ="),
         ("a NOT b", 6, "expected BETWEEN, IN or LIKE, found a name"),
         ("a NOT = 1", 6, "expected BETWEEN, IN or LIKE, found ="),
         ("a NOT", 5, "the selector ends where BETWEEN, IN or LIKE is expected"),
@@ -222,7 +225,6 @@ def refusal(text: str) -> InvalidSelectorError:
         ("'x' OR a", 0, ", found a string"),
         ("a OR b + 1", 5, ", found a number"),
         # Operators of other languages
-        ("a == 1", 3, ", found ="),
         ("a != 1", 2, "use <> for unequal"),
         ("a => 1", 3, ", found >"),
         ("a =< 1", 3, ", found <"),
