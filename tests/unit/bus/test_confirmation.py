@@ -59,6 +59,30 @@ def test_a_subscriber_that_discards_has_not_confirmed(when: str) -> None:
     asyncio.run(main())
 
 
+def test_notices_are_reported_besides_outages_and_once_for_each_round() -> None:
+    async def main() -> None:
+        bus, reports = Confirmable(), list[Exception]()
+        confirmation = Confirmation(bus, reports.append)
+        for number in (1, 2):
+            bus.may_end.clear()
+            confirmation.accepted, confirmation.unasked = number, 1
+            confirmation.start()
+            waiting = confirmation.outcome()
+            await asyncio.sleep(0.01)
+            confirmation.note_discarded(7)
+            confirmation.note_discarded(7)
+            bus.may_end.set()
+            await waiting
+            assert not confirmation.is_running
+            assert len(reports) == number
+            assert "1 of them discarded some" in str(reports[-1])
+        assert not bus.outages.nodes
+        await confirmation.close()
+        assert len(reports) == 2  # such losses begin no outage, and have no summary
+
+    asyncio.run(main())
+
+
 def test_a_notice_while_a_transaction_is_published_makes_it_unconfirmed() -> None:
     async def main() -> None:
         bus = Confirmable()
