@@ -1,6 +1,7 @@
 """`fjm2 doctor --listen`: answers probes of other hosts until it is stopped."""
 
 import contextlib
+import errno
 import selectors
 import socket
 import time
@@ -16,6 +17,7 @@ from .scene import Scene
 
 _BEACON_S: Final = 1.0  # a prober that looks for listeners waits 1.5 s
 _TURN_S: Final = 0.25  # how late `--timeout` and beacons may be
+_IN_USE_ADVICE: Final = "; `ss -ulpn` shows the program that has it, such as a gateway: stop it, and listen again"
 
 
 def open_unicast_socket(scene: Scene, port: int) -> UdpSocket:
@@ -28,7 +30,10 @@ def open_unicast_socket(scene: Scene, port: int) -> UdpSocket:
     except OSError as error:
         kernel.close()
         where = f"{scene.place.address} port {port}"
-        raise OSError(error.errno, f"cannot bind to {where}, which probes are sent to: {error.strerror}") from error
+        advice = _IN_USE_ADVICE if error.errno == errno.EADDRINUSE else ""
+        raise OSError(
+            error.errno, f"cannot bind to {where}, which probes are sent to: {error.strerror}{advice}"
+        ) from error
     return UdpSocket(kernel, UdpStats(), offload=False)
 
 

@@ -304,7 +304,8 @@ def test_a_port_in_use_is_reported_in_one_line(port: int) -> None:
         done = run_locally("--listen", "--timeout", "5", "--uri", uri)
     assert done.returncode == 1
     assert done.stderr == (
-        f"Error: cannot bind to 127.0.0.1 port {port + 1}, which probes are sent to: Address already in use\n"
+        f"Error: cannot bind to 127.0.0.1 port {port + 1}, which probes are sent to: Address already in use; "
+        "`ss -ulpn` shows the program that has it, such as a gateway: stop it, and listen again\n"
     )
 
 
