@@ -29,7 +29,7 @@ LANGUAGES = {*SHELLS, "python", "toml", "json", "sql", "text", "nginx", "java", 
 
 NOT_RUN = {
     r"pip3? |pipx |(\S*/)?python3? -m (venv|pip) |git clone": "fetches from elsewhere",
-    r"sudo (?!fjm2 )|apt|useradd |install |systemctl |journalctl |sysctl |nft |/opt/": "is about the whole host",
+    r"sudo (?!fjm2 )|apt|useradd |chown |install |systemctl |journalctl |sysctl |nft |/opt/": "is about the whole host",
     r"docker ": "takes a container engine, and images from elsewhere",
     r"make\b": "takes minutes; the target's own tests run it",
     r"fjm2-bench (run|traces|compare|micro|scale)": "takes minutes; tests/spark and the tests of the bench run it",

@@ -210,6 +210,41 @@ def test_a_leap_that_many_forged_datagrams_prove_is_taken_back(seed: int, is_nea
     assert sub.events(StreamLost)[-1].reason is LossReason.FORGED
 
 
+def test_repairs_that_come_after_a_leap_do_not_take_it_back() -> None:
+    """Receivers asked for them before: they do not show where the sender is."""
+    net, content = Network(1), Random(1).randbytes(300_000)
+    pub, sub = net.sender(SMALL), net.receiver(ReceiverConfig(sync=Sync.CURRENT))
+    sent: list[bytes] = []
+
+    def note(node: Node, train: Train) -> None:
+        data = train.data.tobytes()
+        if node is pub and data[0] & 15 == 2:
+            sent.extend(data[at : at + train.segment_bytes] for at in range(0, len(data), train.segment_bytes))
+
+    def take(datagrams: list[bytes]) -> None:
+        for datagram in datagrams:
+            inject(sub, datagram, pub.address)
+            net.run(until=net.now + 0.005)
+
+    net.on_send = note
+    net.link(pub, sub).lose(1.0)
+    write_on(net, pub, content[:40_000], 2.0)
+    first = len(sent)
+    take(sent)
+    before = sub.received
+    write_on(net, pub, content[40_000:], 10.0)
+    more = sent[first:]
+    take(more[1:80])  # the first is missing
+    take(more[-12:-4])
+    assert sub.events(StreamLost)
+    take(more[:20])
+    take(more[-4:])
+    net.run(until=net.now + 20.0)
+    assert LossReason.FORGED not in {event.reason for event in sub.events(StreamLost)}
+    assert sub.received.startswith(before)
+    assert max(sub.received.count(content[at : at + 50]) for at in range(0, len(content), 50)) == 1
+
+
 # A sender that really restarts or moves.
 
 

@@ -69,8 +69,9 @@ class IncomingStream(IncomingObject):
         self._ring = SegmentRing(rows, fti.segment_bytes + _HEADER_BYTES)
         self.leaps = LeapGuard(min(max(self._capacity // _NEAR_SHARE, _NEAR_SEGMENTS_MIN), _NEAR_SEGMENTS_MAX))
         """Position of the sender, as far as it is proven."""
-        self._leapt: tuple[int, int, int] | None = None
-        """Range of segments given up because of the last leap, and the offset of the first; None if there is none."""
+        self._leapt: tuple[int, int, int, int] | None = None
+        """The last leap: range of segments given up, offset of the first, and `seen_end` before; None if there is
+        none."""
         self._delivery = StreamDelivery(sender_id, layout.object_id, stats, emit)
         self.next_index = 0
         """Index of the next segment to deliver."""
@@ -126,14 +127,15 @@ class IncomingStream(IncomingObject):
         leaps = self.leaps
         leaps.note_front(self.next_index)  # segments in order need no proof
         if self._leapt is not None and self._leapt[0] <= first and end <= self._leapt[1]:
-            if leaps.is_proven(first, end, now):
+            # What was seen before the leap may come again: others, or this node, asked for repairs.
+            if end >= self._leapt[3] and leaps.is_proven(first, end, now):
                 self._go_back()
             return True
         front, reach = leaps.front, self.reach
         if not leaps.admits(first, end, reach, now):
             return False
         if end > reach and first > front + leaps.near:
-            self._leapt = self.next_index, end - self._capacity, self._delivery.offset
+            self._leapt = self.next_index, end - self._capacity, self._delivery.offset, self.seen_end
         return True
 
     def resumption(self) -> Resumption:
@@ -149,7 +151,7 @@ class IncomingStream(IncomingObject):
     def _go_back(self) -> None:
         """Receive again from where the last leap began."""
         assert self._leapt is not None
-        first, _, offset = self._leapt
+        first, _, offset, _ = self._leapt
         self._leapt = None
         if self.received:  # a FLUSH alone may have proved the leap
             self.received.remove(first, self.received.last + 1)
