@@ -118,7 +118,7 @@ class BytesLost(BusReport):
     """Number of gaps that the report sums up. Between them, messages arrived."""
 
     def __str__(self) -> str:
-        where = "" if self.gaps == 1 else f", in {self.gaps} gaps"
+        where = "" if self.gaps == 1 else f", in {counted(self.gaps, 'gap')}"
         return Remedy.LOST.after(f"{self.details.lost}{where}: {self.reason.value}")
 
     def plus(self, later: "BytesLost") -> "BytesLost":

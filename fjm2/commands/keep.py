@@ -134,7 +134,7 @@ def _teller(store: OpenStore, directory: Path, as_json: bool) -> Callable[[State
     """Return a function that prints the states of a keeper."""
     keeper_id = store.journal.identity.keeper_id.hex()
     if not as_json:
-        say(f"keeper {keeper_id[:8]} keeps in {directory}")
+        say(f"keeper {keeper_id[:8]}, in {directory}")
 
     def tell(state: State, epoch: int) -> None:
         if as_json:

@@ -53,6 +53,7 @@ from .properties import (
     known_names,
     preview,
     stored_property,
+    stored_text,
     travels,
 )
 from .types import (
@@ -262,10 +263,7 @@ class Message:
 
     @correlation_id.setter
     def correlation_id(self, value: str | None) -> None:
-        try:
-            self._read_client().correlation = to_stored_string(value)
-        except MessageFormatError as error:
-            raise type(error)(f"correlation_id: {error}") from None
+        self._read_client().correlation = stored_text("correlation_id", value)
 
     @property
     def correlation_id_bytes(self) -> bytes | None:
@@ -298,10 +296,7 @@ class Message:
 
     @type.setter  # noqa: A003
     def type(self, value: str | None) -> None:
-        try:
-            self._read_client().type = to_stored_string(value)
-        except MessageFormatError as error:
-            raise builtins.type(error)(f"type: {error}") from None
+        self._read_client().type = stored_text("type", value)
 
     jms_type = type  # noqa: A003
     """The same as `type`."""

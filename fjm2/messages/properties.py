@@ -12,7 +12,7 @@ from fjm2.base.quantities import shortened
 
 from .errors import MessageFormatError
 from .selector.names import is_identifier, keyword
-from .types import Char, PropertyValue, Value, decode_text, to_stored_property
+from .types import Char, PropertyValue, Value, decode_text, to_stored_property, to_stored_string
 from .values import Tag, decode_value, encode_value, entries_encoder, excerpt, value_end
 
 if TYPE_CHECKING:
@@ -86,6 +86,14 @@ def stored_property(
         return convert(value)
     except MessageFormatError as error:
         raise type(error)(f"property {name!r}: {error}") from None
+
+
+def stored_text(name: str, value: str | None) -> str | None:
+    """Return a text header as it is stored. Raise MessageFormatError if it is no text."""
+    try:
+        return to_stored_string(value)
+    except MessageFormatError as error:
+        raise type(error)(f"{name}: {error}") from None
 
 
 def checked_property(name: str, value: object) -> PropertyValue:

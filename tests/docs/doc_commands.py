@@ -17,6 +17,7 @@ OTHERS = frozenset(
     [
         "apt",
         "apt-get",
+        "chown",
         "curl",
         "docker",
         "git",

@@ -23,7 +23,7 @@ from fjm2.base.missing_extras import install_text
 
 PACKAGES = {"fjm2": "fjm2", "fjm2admin": "fjm2admin", "fjm2bench": "bench", "fjm2d": "fjm2d"}
 IMPORTS = {
-    "fjm2": ["otel"],
+    "fjm2": ["otel", "spark"],
     "fjm2d": ["gateway"],
     "fjm2admin": ["admin"],
     "bench": ["bench", "spark", "gateway", "dev"],

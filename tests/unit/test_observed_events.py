@@ -15,6 +15,7 @@ from fjm2.base.logs import TELL_AGAIN_S, JsonLines, Limiter, Log, TextLines
 from fjm2.bus.errors import BusError, ListenerError, MessagesLostError, UnconfirmedError
 from fjm2.bus.problems import ADVICE, event_of, log_problem
 from fjm2.bus.statistics import BUS_INSTRUMENTS
+from fjm2.keeper.counts import KEEPER_INSTRUMENTS
 from fjm2.messages.errors import IllegalStateError, InvalidClientIDError, JMSError
 from fjm2.norm.net.statistics import SESSION_INSTRUMENTS
 
@@ -119,7 +120,9 @@ def test_the_page_and_the_services_have_the_same_events(service: str) -> None:
 
 def test_the_page_names_every_metric_and_no_other() -> None:
     """Counters have the names under which they are served, with `_total`."""
-    metrics = {one.metric for one in (*SESSION_INSTRUMENTS, *BUS_INSTRUMENTS) if one.metric} | {"fjm2_info"}
+    metrics = {one.metric for one in (*SESSION_INSTRUMENTS, *BUS_INSTRUMENTS, *KEEPER_INSTRUMENTS) if one.metric} | {
+        "fjm2_info"
+    }
     start = PAGE.index("<!-- counters of session: begin")
     described = set(re.findall(r"`(fjm2_\w+)`", PAGE[start : PAGE.index("### Metrics of gateways")]))
     assert described == metrics

@@ -127,7 +127,7 @@ class IncomingStream(IncomingObject):
         leaps = self.leaps
         leaps.note_front(self.next_index)  # segments in order need no proof
         if self._leapt is not None and self._leapt[0] <= first and end <= self._leapt[1]:
-            # What was seen before the leap may come again: others, or this node, asked for repairs.
+            # Segments that were seen before the leap may be repairs, for which this node or others asked.
             if end >= self._leapt[3] and leaps.is_proven(first, end, now):
                 self._go_back()
             return True
