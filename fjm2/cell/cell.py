@@ -36,6 +36,7 @@ from .wire.fields import Member
 from .wire.ranges import DECISION_LANE
 from .wire.records import Record
 from .wire.stored import STORED_VERSION, Stored, decode_stored
+from .wire.table import TableQuery
 from .writers import Writers
 
 
@@ -153,6 +154,10 @@ class Cell:
                 self._receive_fetch(decoded, now)
             case Counted():
                 self.replica.take_counted(decoded, now)
+            case TableQuery():
+                if self._manager is not None:
+                    self._manager.news.receive(decoded)
+                    self._manager.advance(now)
             case Stored():
                 self._receive_stored(decoded, source, now)
         self._settle(now)

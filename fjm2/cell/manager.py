@@ -8,6 +8,7 @@ from .context import Context
 from .outgoing import SendCommand, SendEntry, State
 from .replica import Replica
 from .reports import Report, Reports
+from .service.table_news import TableNews
 from .times import CLAIMS_S, HEARTBEAT_S, LEASE_S
 from .wire.commands import Heartbeat, HeartbeatFlag, HeartbeatMember, MemberFlag
 from .wire.fields import Member
@@ -34,6 +35,8 @@ class Manager:
         self.reports = Reports(epoch, context.cell_id)
         self._change = MemberChange(context, replica, self.reports, epoch, now)
         self._closing = LedgerClosing(context, replica, self.reports)
+        self.news = TableNews(context, replica.table)
+        """News of the table for publishers."""
         self._number = 0
         self._sent_at: dict[int, float] = {}
         """Times of the last heartbeats, for as long as their answers renew the lease."""
@@ -51,6 +54,8 @@ class Manager:
         times = [self._next_at, self._leased_until]
         if self.state is State.CLAIMING:
             times.append(self._claims_until)
+        if self.state is State.SERVING:
+            times.append(self.news.next_at)
         return min(times)
 
     def is_leased(self, now: float) -> bool:
@@ -163,6 +168,8 @@ class Manager:
             for records in (self._change.next_records(now), self._closing.next_records(now)):
                 if records:
                     self.propose(records, now)
+        if self.state is State.SERVING:
+            self.news.advance(now)
 
     def _has_read(self) -> bool:
         """Return True if this keeper has on disk all that K - W + 1 members have.

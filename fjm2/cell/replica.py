@@ -464,7 +464,7 @@ def spans_of(record: Record) -> list[Span]:
         case MoveRecord() | ExpireRecord():
             return [_span(record.range)]
         case ApplyRecord():
-            return [Span(record.ledger, 1, record.through + 1)]
+            return [Span(record.ledger, verdict.sequence, verdict.sequence + 1) for verdict in record.verdicts]
         case CloseRecord():
             return [Span(record.ledger, first, last + 1) for first, last in record.final]
         case _:

@@ -1,5 +1,6 @@
 """The durable and shared subscriptions, as committed TABLE records leave them."""
 
+from collections import Counter
 from typing import Final, NamedTuple
 
 from .wire.ranges import Position
@@ -30,6 +31,8 @@ class SubscriptionTable:
         self.version = 0
         self._heard: int | None = None
         self._subscriptions: dict[SubscriptionKey, tuple[Subscription, tuple[Position, ...]]] = {}
+        self._hashes: Counter[int] = Counter()
+        """Number of subscriptions to each destination, by its hash."""
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -52,10 +55,10 @@ class SubscriptionTable:
             return False
         self.version = record.version
         key = key_of(record.subscription)
+        self._drop(key)
         if record.is_added:
             self._subscriptions[key] = record.subscription, record.starts
-        else:
-            self._subscriptions.pop(key, None)
+            self._hashes[record.subscription.destination.frame_hash] += 1
         return True
 
     @property
@@ -67,6 +70,23 @@ class SubscriptionTable:
     def state(self, state: TableState) -> None:
         self.version = state.version
         self._subscriptions = {key_of(each[0]): each for each in state.subscriptions}
+        self._hashes = Counter(subscription.destination.frame_hash for subscription, _ in state.subscriptions)
+
+    def _drop(self, key: SubscriptionKey) -> None:
+        dropped = self._subscriptions.pop(key, None)
+        if dropped is not None:
+            frame_hash = dropped[0].destination.frame_hash
+            self._hashes[frame_hash] -= 1
+            if not self._hashes[frame_hash]:
+                del self._hashes[frame_hash]
+
+    def stores(self, frame_hash: int) -> bool:
+        """Return True if the frames of a destination are to be kept."""
+        return frame_hash in self._hashes
+
+    def hashes(self) -> list[int]:
+        """Return the hashes of all destinations whose frames are to be kept, in ascending order."""
+        return sorted(self._hashes)
 
     def find(self, key: SubscriptionKey) -> Subscription | None:
         """Return a subscription, or None."""

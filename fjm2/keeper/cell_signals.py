@@ -12,7 +12,7 @@ from fjm2.base.logs import Log
 from fjm2.bus.bus import Bus
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import Outgoing, SendCommand, SendEntry, SendStored
-from fjm2.cell.wire.commands import Kind
+from fjm2.cell.wire.kinds import Kind
 from fjm2.cell.wire.stored import STORED_TYPE
 from fjm2.messages.destination import TopicPattern
 from fjm2.messages.frame import FrameWriter

@@ -12,9 +12,8 @@ from enum import IntFlag
 from typing import Any, Final
 
 from fjm2.cell.outgoing import State
+from fjm2.cell.wire.kinds import KEEPER_STATUS
 
-STATUS_KIND: Final = 10
-"""Kind of the command. Kinds 2 to 9 are the cell's."""
 STATUS_TYPE: Final = 18
 """Type of the NORM_CMD(ACK_REQ) that asks for it."""
 _LAYOUT: Final = struct.Struct(">BBBBIIIQ16sQQQQQQQQQQI")
@@ -59,7 +58,7 @@ class KeeperStatus:
         """Return the command."""
         host = self.host.encode()[:_HOST_BYTES_MAX]
         head = _LAYOUT.pack(
-            STATUS_KIND,
+            KEEPER_STATUS,
             self.state.value,
             self.flags,
             len(host),
@@ -92,7 +91,7 @@ class KeeperStatus:
 
 def decode_status(content: bytes) -> KeeperStatus | None:
     """Return the status that a command encodes, or None if it is malformed. Later versions may append to it."""
-    if len(content) < _LAYOUT.size or content[0] != STATUS_KIND:
+    if len(content) < _LAYOUT.size or content[0] != KEEPER_STATUS:
         return None
     _, state, flags, host_bytes, pid, epoch, configuration, cell_id, keeper_id, *numbers = _LAYOUT.unpack_from(content)
     host = content[_LAYOUT.size : _LAYOUT.size + host_bytes]

@@ -1,4 +1,5 @@
-"""Commands of the cell, NORM_CMD(APPLICATION) by the kind in byte 0: heartbeat, vote, fetch, founding, counted.
+"""Commands of the cell, NORM_CMD(APPLICATION) by the kind in byte 0: heartbeat, vote, fetch, founding, counted, and
+those of `catch_up` and `table`.
 
 Kind 1 is the announcement of a connection (docs/bus.md), which is none of the cell's.
 """
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import ClassVar, Final, NamedTuple
 
+from .catch_up import CatchUpPage, CatchUpQuery, decode_page, decode_query
 from .fields import (
     MEMBER_BYTES,
     FieldReader,
@@ -20,7 +22,9 @@ from .fields import (
     read_members,
     require,
 )
+from .kinds import Kind
 from .ranges import RANGES_MAX, Range, encode_ranges, read_ranges
+from .table import TableHashes, TableQuery, decode_table_hashes, decode_table_query
 
 MEMBERS_MAX: Final = 8
 """Most members in a heartbeat: five, and those that a change of members adds."""
@@ -33,17 +37,6 @@ _VOTE = struct.Struct(">BBHIQ16sIIQ")
 _FETCH = struct.Struct(">BBHIQ")
 _FOUNDING = struct.Struct(">BBBBQ")
 _COUNTED = struct.Struct(">BBHIQQ")
-
-
-class Kind(IntEnum):
-    """Kinds of commands."""
-
-    HEARTBEAT = 2
-    VOTE_REQUEST = 3
-    VOTE_ANSWER = 4
-    FETCH = 5
-    FOUNDING = 6
-    COUNTED = 11
 
 
 class HeartbeatFlag(IntFlag):
@@ -321,9 +314,24 @@ _DECODERS: Final[dict[int, Callable[[FieldReader], "Command"]]] = {
     Kind.FETCH: _decode_fetch,
     Kind.FOUNDING: _decode_founding,
     Kind.COUNTED: _decode_counted,
+    Kind.TABLE_HASHES: decode_table_hashes,
+    Kind.TABLE_QUERY: decode_table_query,
+    Kind.CATCH_UP_QUERY: decode_query,
+    Kind.CATCH_UP_PAGE: decode_page,
 }
 
-Command = Heartbeat | VoteRequest | VoteAnswer | Fetch | Founding | Counted
+Command = (
+    Heartbeat
+    | VoteRequest
+    | VoteAnswer
+    | Fetch
+    | Founding
+    | Counted
+    | TableHashes
+    | TableQuery
+    | CatchUpQuery
+    | CatchUpPage
+)
 
 
 def decode_command(content: bytes) -> Command | None:

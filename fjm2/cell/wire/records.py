@@ -35,7 +35,7 @@ _ENTRY = struct.Struct(">IIQ")
 _CONFIGURE = struct.Struct(">IBBBB")
 _TABLE = struct.Struct(">QBB")
 _APPLY = struct.Struct(">QI")
-_REFUSED = struct.Struct(">QB")
+_VERDICT = struct.Struct(">QB")
 _RETURN = struct.Struct(">QB")
 _U64 = struct.Struct(">Q")
 _CHECKSUM = struct.Struct(">I")
@@ -112,11 +112,12 @@ class TableRecord:
         return head + b"".join(encode_text(text) for text in texts) + encode_positions(self.starts)
 
 
-class Refused(NamedTuple):
-    """A request that was refused."""
+class Verdict(NamedTuple):
+    """The decision on one request."""
 
     sequence: int
     reason: int
+    """0 for a request that is granted, otherwise why it is refused (`fjm2.cell.service.reasons`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +127,13 @@ class ApplyRecord:
     type: ClassVar = RecordType.APPLY
     ledger: Ledger
     through: int
-    refused: tuple[Refused, ...]
+    verdicts: tuple[Verdict, ...]
+    """In the order in which they were decided. A request through `through` that is not named was not decided, and never
+    will be: the manager had no room for it. The client sends it again."""
 
     def encode(self) -> bytes:
-        head = encode_ledger(self.ledger) + pack(_APPLY, self.through, len(self.refused))
-        return head + b"".join(pack(_REFUSED, *each) for each in self.refused)
+        head = encode_ledger(self.ledger) + pack(_APPLY, self.through, len(self.verdicts))
+        return head + b"".join(pack(_VERDICT, *each) for each in self.verdicts)
 
 
 class Hand(NamedTuple):
@@ -333,8 +336,8 @@ def _decode_table(reader: FieldReader) -> TableRecord:
 def _decode_apply(reader: FieldReader) -> ApplyRecord:
     ledger = read_ledger(reader)
     through, count = reader.unpack(_APPLY)
-    require(reader.remaining >= count * _REFUSED.size)
-    return ApplyRecord(ledger, through, tuple(Refused(*reader.unpack(_REFUSED)) for _ in range(count)))
+    require(reader.remaining >= count * _VERDICT.size)
+    return ApplyRecord(ledger, through, tuple(Verdict(*reader.unpack(_VERDICT)) for _ in range(count)))
 
 
 def _decode_hand(reader: FieldReader) -> HandRecord:

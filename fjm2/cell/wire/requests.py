@@ -1,6 +1,7 @@
 """Requests of clients to the cell: bodies of PERSISTENT frames to the queue FJM2.CELL."""
 
 import struct
+import zlib
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import ClassVar, Final
@@ -14,6 +15,7 @@ _SUBSCRIBE = struct.Struct(">BI")
 _TRANSACTION = struct.Struct(">Q")
 _COMMIT = struct.Struct(">QI")
 _DESTINATION = struct.Struct(">B")
+_CONSUMER = struct.Struct(">I")
 
 
 class RequestKind(IntEnum):
@@ -50,6 +52,11 @@ class Place:
 
     def encode(self) -> bytes:
         return pack(_DESTINATION, self.kind_flags) + encode_text(self.name)
+
+    @property
+    def frame_hash(self) -> int:
+        """The hash by which frames name the destination, as `fjm2.messages.destination.hash_of` makes it."""
+        return zlib.crc32(self.name.encode(), zlib.crc32(bytes((self.kind_flags,))))
 
 
 def read_place(reader: FieldReader) -> Place:
@@ -156,17 +163,19 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Closes a session."""
+    """Closes consumers of a session, or the session."""
 
     kind: ClassVar = RequestKind.CLOSE
     session: int
+    consumers: tuple[int, ...] = ()
+    """Numbers of the consumers: the low 32 bits of the sequences of the requests that made them. None: the session."""
 
     @property
     def count(self) -> int:
-        return 0
+        return len(self.consumers)
 
     def encode_items(self) -> bytes:
-        return b""
+        return b"".join(pack(_CONSUMER, each) for each in self.consumers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +252,8 @@ def _read_items(reader: FieldReader, kind: int, session: int, count: int) -> Req
         case RequestKind.CLAIM:
             return Claim(session, read_ranges(reader, count))
         case RequestKind.CLOSE:
-            return Close(session)
+            require(reader.remaining >= count * _CONSUMER.size)
+            return Close(session, tuple(reader.unpack(_CONSUMER)[0] for _ in range(count)))
         case RequestKind.UNSUBSCRIBE:
             return Unsubscribe(session, reader.text())
         case RequestKind.OUTCOME:

@@ -5,7 +5,7 @@ from hypothesis.strategies import SearchStrategy
 from strategies import u8, u32, u64
 
 from fjm2.base.ledger import Ledger
-from fjm2.cell.wire import commands, records, requests
+from fjm2.cell.wire import catch_up, commands, records, requests, table
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import Position, Range, Spans
 from fjm2.cell.wire.stored import Progress, Stored, progress_array
@@ -90,6 +90,40 @@ command_strategy: SearchStrategy[commands.Command] = st.one_of(
     st.builds(
         commands.Counted, cell_id=u64, table_version=u64, ranges=st.lists(ranges, min_size=1, max_size=4).map(tuple)
     ),
+    st.builds(
+        table.TableHashes,
+        part=st.integers(0, 3),
+        parts=st.integers(4, 9),
+        cell_id=u64,
+        version=u64,
+        hashes=st.sets(u64, max_size=5).map(lambda hashes: tuple(sorted(hashes))),
+    ),
+    st.builds(table.TableQuery, node_id=u32, cell_id=u64, version=u64),
+    st.builds(
+        catch_up.CatchUpQuery,
+        is_exact=st.booleans(),
+        reply_to=u32,
+        keeper_node=u32,
+        consumer=u32,
+        cell_id=u64,
+        session=u64,
+        index=u64,
+        ledger=ledgers,
+        first=st.integers(1, (1 << 64) - 1),
+    ),
+    st.builds(
+        catch_up.CatchUpPage,
+        reply_to=u32,
+        consumer=u32,
+        cell_id=u64,
+        session=u64,
+        ledger=ledgers,
+        first=st.just(1),
+        through=st.integers(1000, (1 << 64) - 1),
+        acknowledged=u64,
+        next_ledger=st.none() | ledgers,
+        spans=spans,
+    ),
 )
 
 _places = st.builds(requests.Place, u8, texts)
@@ -100,7 +134,7 @@ request_strategy: SearchStrategy[requests.Request] = st.one_of(
     st.builds(requests.Commit, u64, u64, range_tuples, range_tuples),
     st.builds(requests.Return, u64, range_tuples),
     st.builds(requests.Claim, u64, range_tuples),
-    st.builds(requests.Close, u64),
+    st.builds(requests.Close, u64, st.lists(u32, max_size=4).map(tuple)),
     st.builds(requests.Unsubscribe, u64, texts),
     st.builds(requests.Outcome, u64, u64),
 )
@@ -110,7 +144,7 @@ record_strategy: SearchStrategy[records.Record] = st.one_of(
     st.builds(records.OpenRecord),
     st.builds(records.ConfigureRecord, u32, u8, member_tuples(records.CONFIGURED_MAX), st.booleans()),
     st.builds(records.TableRecord, u64, st.booleans(), subscriptions, positions),
-    st.builds(records.ApplyRecord, ledgers, u64, st.lists(st.builds(records.Refused, u64, u8), max_size=4).map(tuple)),
+    st.builds(records.ApplyRecord, ledgers, u64, st.lists(st.builds(records.Verdict, u64, u8), max_size=4).map(tuple)),
     st.builds(records.HandRecord, st.lists(st.builds(records.Hand, ranges, u64), max_size=4).map(tuple)),
     st.builds(records.ReturnRecord, u64, u8),
     st.builds(records.MoveRecord, ranges, _places),

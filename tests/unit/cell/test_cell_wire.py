@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjm2.base.ledger import Ledger
-from fjm2.cell.wire import commands, records, requests
+from fjm2.cell.wire import catch_up, commands, records, requests, table
 from fjm2.cell.wire.fields import Member
+from fjm2.cell.wire.leases import LEASES_MAX, decode_leases, encode_leases
 from fjm2.cell.wire.ranges import RANGES_MAX, Range, encode_ledger
 from fjm2.cell.wire.stored import LEDGERS_MAX, Progress, Stored, StoredFlag, decode_stored, progress_array
+from fjm2.messages.destination import Destination, Queue, Topic
 
 KEEPERS = tuple(bytes((number,)) * 16 for number in range(1, 8))
 LEDGER = Ledger(0x0102030405060708, 9, 2)
@@ -124,6 +126,52 @@ def test_votes_have_48_and_72_bytes() -> None:
     assert struct.unpack(">BBHIQ16sIIQ16sQ", answer) == (4, 2, 0, 1, 2, KEEPERS[0], 3, 4, 5, KEEPERS[1], 6)
 
 
+def test_a_part_of_a_table_has_a_head_of_24_bytes_and_8_for_each_hash() -> None:
+    data = table.TableHashes(part=1, parts=2, cell_id=3, version=4, hashes=(5, 6)).encode()
+    assert struct.unpack(">BBHHHQQQQ", data) == (8, 0, 1, 2, 2, 3, 4, 5, 6)
+    query = table.TableQuery(node_id=1, cell_id=2, version=3).encode()
+    assert struct.unpack(">B3sIQQ", query) == (9, b"\0\0\0", 1, 2, 3)
+
+
+def test_a_page_has_a_head_of_88_bytes_and_16_for_each_span() -> None:
+    data = SAMPLES["catch-up page"][1].encode()
+    assert len(data) == 88 + 2 * 16
+    assert struct.unpack(">BBHIIIQQ", data[:32]) == (13, 1, 2, 1, 2, 0, 3, 4)
+    assert struct.unpack(">QQQQQQQ", data[64:]) == (5, 20, 30, 6, 7, 9, 20)
+
+
+def test_a_table_is_told_in_parts_of_which_none_is_longer_than_a_datagram() -> None:
+    parts = table.table_parts(1, 2, list(range(301)))
+    assert [len(part.hashes) for part in parts] == [150, 150, 1]
+    assert [(part.part, part.parts) for part in parts] == [(0, 3), (1, 3), (2, 3)]
+    assert all(len(part.encode()) <= 1400 for part in parts)
+    assert [part.hashes for part in table.table_parts(1, 2, [])] == [()]
+
+
+def test_hashes_out_of_order_are_refused() -> None:
+    with pytest.raises(ValueError, match="ascending order"):
+        table.TableHashes(part=0, parts=1, cell_id=1, version=1, hashes=(2, 1)).encode()
+    data = bytearray(table.TableHashes(part=0, parts=1, cell_id=1, version=1, hashes=(1, 2)).encode())
+    data[-1] = 1
+    assert commands.decode_command(bytes(data)) is None
+
+
+def test_leases_name_sessions_of_8_bytes_each() -> None:
+    assert encode_leases((1, 2)) == struct.pack(">QQ", 1, 2)
+    assert decode_leases(struct.pack(">QQ", 1, 2)) == (1, 2)
+    for content in (b"", bytes(9), bytes(8 * (LEASES_MAX + 1))):
+        assert decode_leases(content) is None
+    for sessions in ((), (1,) * (LEASES_MAX + 1), (1 << 64,)):
+        with pytest.raises(ValueError, match="expected"):
+            encode_leases(sessions)
+
+
+@pytest.mark.parametrize("destination", [Topic("orders"), Queue("orders"), Topic("größe.*")])
+def test_a_place_has_the_hash_that_frames_carry(destination: Destination) -> None:
+    place = requests.Place(destination.kind_flags, destination.name)
+    assert place.frame_hash == destination.frame_hash
+
+
 def test_an_entry_has_a_head_of_16_bytes_and_4_for_each_record() -> None:
     entry = records.EntryBody(3, 4, (records.OpenRecord(), records.TimeRecord(5)))
     assert entry.encode().hex() == "00000003000000020000000000000004010000000b0000080000000000000005"
@@ -169,6 +217,37 @@ SAMPLES: dict[str, tuple[str, Any]] = {
         ),
     ),
     "fetch": ("command", commands.Fetch(reply_to=1, cell_id=2, ranges=(RANGE, RANGE))),
+    "table hashes": ("command", table.TableHashes(part=0, parts=1, cell_id=1, version=2, hashes=(3, 9))),
+    "table query": ("command", table.TableQuery(node_id=1, cell_id=2, version=3)),
+    "catch-up query": (
+        "command",
+        catch_up.CatchUpQuery(
+            is_exact=True,
+            reply_to=1,
+            keeper_node=2,
+            consumer=3,
+            cell_id=4,
+            session=5,
+            index=6,
+            ledger=LEDGER,
+            first=7,
+        ),
+    ),
+    "catch-up page": (
+        "command",
+        catch_up.CatchUpPage(
+            reply_to=1,
+            consumer=2,
+            cell_id=3,
+            session=4,
+            ledger=LEDGER,
+            first=5,
+            through=20,
+            acknowledged=30,
+            next_ledger=Ledger(1, 2, 3),
+            spans=((6, 7), (9, 20)),
+        ),
+    ),
     "stored": ("stored", stored(Progress(LEDGER, 1, 2), Progress(LEDGER, 3, 3))),
     "open": ("request", requests.Open(1, 2, "client")),
     "subscribe": ("request", requests.Subscribe(1, 1, 256, PLACE, "name", "a > 1")),
@@ -177,6 +256,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "unsubscribe": ("request", requests.Unsubscribe(1, "name")),
     "outcome": ("request", requests.Outcome(1, 2)),
     "close": ("request", requests.Close(1)),
+    "close of consumers": ("request", requests.Close(1, (2, 3))),
     "entry": (
         "entry",
         records.EntryBody(
@@ -186,7 +266,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
                 records.OpenRecord(),
                 records.ConfigureRecord(257, 3, tuple(Member(keeper, 1) for keeper in KEEPERS[:3]), True),
                 records.TableRecord(1, True, records.Subscription(1, PLACE, "client", "name", ""), ()),
-                records.ApplyRecord(LEDGER, 9, (records.Refused(7, 1),)),
+                records.ApplyRecord(LEDGER, 9, (records.Verdict(7, 1),)),
                 records.HandRecord((records.Hand(RANGE, 1),)),
                 records.ReturnRecord(1, 2),
                 records.MoveRecord(RANGE, PLACE),

@@ -19,6 +19,7 @@ from fjm2.cell.wire.records import (
     OpenRecord,
     Subscription,
     TableRecord,
+    Verdict,
 )
 from fjm2.cell.wire.requests import Place
 from fjm2.cell.wire.stored import Progress, StoredFlag
@@ -58,7 +59,7 @@ def test_a_full_store_takes_frames_again_later() -> None:
 def test_a_decision_is_confirmed_only_with_what_it_refers_to() -> None:
     refering = [
         HandRecord((Hand(Range(LEDGER, 2, 2), 1),)),
-        ApplyRecord(LEDGER, 3, ()),
+        ApplyRecord(LEDGER, 3, (Verdict(2, 0), Verdict(3, 5))),
         CloseRecord(LEDGER, ((1, 3),)),
     ]
     for record in refering:

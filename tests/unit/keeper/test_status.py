@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fjm2.bus.signals.signals import ANNOUNCEMENT, NOTICE
 from fjm2.cell.outgoing import State
-from fjm2.cell.wire.commands import Kind
-from fjm2.keeper.status import STATUS_KIND, KeeperStatus, StatusFlag, decode_status
+from fjm2.cell.wire.kinds import KEEPER_STATUS, Kind
+from fjm2.keeper.status import KeeperStatus, StatusFlag, decode_status
 from fjm2.keeper.survey import lag_of
 
 STATUS = KeeperStatus(
@@ -45,7 +45,7 @@ def test_a_status_comes_back_as_it_was_sent() -> None:
 @given(st.binary(max_size=300), st.integers(0, 200))
 def test_malformed_bytes_are_no_status(noise: bytes, cut: int) -> None:
     decode_status(noise)
-    decode_status(bytes((STATUS_KIND,)) + noise)
+    decode_status(bytes((KEEPER_STATUS,)) + noise)
     whole = STATUS.encode()
     assert decode_status(whole[: min(cut, len(whole) - 1)]) is None
 
@@ -63,5 +63,5 @@ def test_lag_is_counted_within_a_cell() -> None:
 
 
 def test_no_kind_of_command_stands_for_two_things() -> None:
-    kinds = [ANNOUNCEMENT, NOTICE, STATUS_KIND, *Kind]
+    kinds = [ANNOUNCEMENT, NOTICE, KEEPER_STATUS, *Kind.__members__.values()]
     assert len(set(kinds)) == len(kinds)

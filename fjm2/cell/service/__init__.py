@@ -1,0 +1,1 @@
+"""The service of a cell to its clients: sessions, subscriptions and their cursors, as decisions leave them."""
