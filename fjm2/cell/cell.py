@@ -20,7 +20,9 @@ from .founding import Founder, return_alone
 from .manager import Manager
 from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, State, StateChanged
 from .replica import NOBODY, Remembered, Replica
+from .service.clients import Clients
 from .snapshots.snapshots import SNAPSHOT_ENTRIES
+from .wire.catch_up import CatchUpQuery
 from .wire.commands import (
     Counted,
     Fetch,
@@ -69,16 +71,21 @@ class Cell:
         members_wanted: int = 3,
         remembered: Remembered | None = None,
         snapshot_entries: int = SNAPSHOT_ENTRIES,
+        wall_offset_s: float = 0.0,
     ) -> None:
         """Start a keeper. `remembered` is what its store holds, and `node_id` is the node that receives for it.
 
-        A snapshot replaces the decision log each time that it has grown by `snapshot_entries`. Raise ValueError if
-        `members_wanted` is no size of a cell.
+        A snapshot replaces the decision log each time that it has grown by `snapshot_entries`. `wall_offset_s` is the
+        time since 1970 less `now`, for what is to happen after days.
+
+        Raise ValueError if `members_wanted` is no size of a cell.
         """
         remembered = remembered or Remembered()
-        self._context = context = Context(me, node_id, bus_key, storage, random)
+        self._context = context = Context(me, node_id, bus_key, storage, random, wall_offset_s)
         self.replica: Final = Replica(context, remembered, now, snapshot_entries=snapshot_entries)
         """Everything that the keeper has stored."""
+        self.clients: Final = Clients(context, self.replica)
+        """The service to clients. The driver passes in requests, messages and leases there."""
         self.dropped: Counter[Drop] = Counter()
         """Messages that were dropped, by reason."""
         self._founder = Founder(context, self.replica, members_wanted, now)
@@ -154,9 +161,11 @@ class Cell:
                 self._receive_fetch(decoded, now)
             case Counted():
                 self.replica.take_counted(decoded, now)
+            case CatchUpQuery():
+                self.clients.answer(decoded)
             case TableQuery():
                 if self._manager is not None:
-                    self._manager.news.receive(decoded)
+                    self._manager.desk.news.receive(decoded)
                     self._manager.advance(now)
             case Stored():
                 self._receive_stored(decoded, source, now)
@@ -386,9 +395,10 @@ class Cell:
     def _settle(self, now: float) -> None:
         """Become the manager if elected, stop being it without a lease, and tell the driver of a new state."""
         self.replica.write_entries()
+        self.clients.advance()
         self.replica.take_snapshot()
         if self._manager is None and self._election.is_elected:
-            self._manager = Manager(self._context, self.replica, self._election.epoch, now)
+            self._manager = Manager(self._context, self.replica, self.clients, self._election.epoch, now)
             self._manager_node = 0
             self._election.hear_manager(now)
             self._manager.handle_timeout(now)

@@ -5,31 +5,38 @@ from fjm2.base.ledger import Ledger
 from .context import Context
 from .replica import Replica
 from .reports import Reports
+from .service.decided import Decided
 from .times import SILENT_S
-from .wire.records import CloseRecord, FenceRecord, Record
+from .wire.records import CloseRecord, FenceRecord, Record, TimeRecord
 
 
 class LedgerClosing:
     """The manager's part in closing ledgers. All that it needs is in the log, so that a new manager goes on with it."""
 
-    def __init__(self, context: Context, replica: Replica, reports: Reports) -> None:
+    def __init__(self, context: Context, replica: Replica, reports: Reports, state: Decided) -> None:
         self._context = context
         self._replica = replica
         self._reports = reports
+        self._state = state
         self._closed: set[Ledger] = set()
         """Ledgers whose CLOSE is in the log, and perhaps not committed."""
 
     def next_records(self, now: float) -> tuple[Record, ...]:
         """Return the FENCE and CLOSE records that are due."""
         ledgers = self._replica.ledgers
+        # A client that renews its sessions lives, though it may send nothing for hours.
         records: list[Record] = [
-            FenceRecord(ledger) for ledger in ledgers.silent_since(now - SILENT_S) if not ledgers.is_fenced(ledger)
+            FenceRecord(ledger)
+            for ledger in ledgers.silent_since(now - SILENT_S)
+            if not ledgers.is_fenced(ledger) and not self._state.has_sessions(ledger)
         ]
         for ledger in ledgers.fenced_ledgers:
             if ledger not in self._closed and self._is_final(ledger):
                 self._closed.add(ledger)
                 through = ledgers.progress(ledger).on_disk
                 records.append(CloseRecord(ledger, ((1, through),) if through else ()))
+        if any(isinstance(record, CloseRecord) for record in records):
+            records.insert(0, TimeRecord(self._context.wall_ms(now)))  # from which on the final set is remembered
         return tuple(records)
 
     def _is_final(self, ledger: Ledger) -> bool:

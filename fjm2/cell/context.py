@@ -52,15 +52,28 @@ class Storage(Protocol):
 class Context:
     """Identity, randomness and queues of one member."""
 
-    __slots__ = ("bus_key", "cell_id", "events", "me", "node_id", "outgoing", "random", "storage")
+    __slots__ = ("_wall_offset_s", "bus_key", "cell_id", "events", "me", "node_id", "outgoing", "random", "storage")
 
-    def __init__(self, me: Member, node_id: int, bus_key: int, storage: Storage, random: Random) -> None:
+    def __init__(
+        self,
+        me: Member,
+        node_id: int,
+        bus_key: int,
+        storage: Storage,
+        random: Random,
+        wall_offset_s: float = 0.0,
+    ) -> None:
         self.me = me
         self.node_id = node_id
         self.bus_key = bus_key
         self.storage = storage
         self.random = random
+        self._wall_offset_s = wall_offset_s
         self.cell_id = 0
         """Id of the cell that the keeper belongs to, or has heard; 0 without one."""
         self.outgoing: deque[Outgoing] = deque()
         self.events: deque[Event] = deque()
+
+    def wall_ms(self, now: float) -> int:
+        """Return the milliseconds since 1970 at a monotonic time. Only a manager looks, and puts them into the log."""
+        return max(0, int((now + self._wall_offset_s) * 1000))

@@ -1,7 +1,7 @@
 """Ledgers as one keeper knows them: which sequences it has seen, which are on its disk, and which it refuses."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -82,6 +82,8 @@ class LedgerTable:
     ) -> None:
         self.refused: Counter[Refusal] = Counter()
         """Number of runs that were refused, by reason."""
+        self.pinned: Container[Ledger] = ()
+        """Ledgers that are not forgotten, however long they have been closed: a subscription needs their messages."""
         self._open_max = open_max
         self._writer_open_max = writer_open_max
         self._islands_max = islands_max
@@ -208,7 +210,7 @@ class LedgerTable:
         old = [
             ledger
             for ledger, state in self._ledgers.items()
-            if state.final is not None and state.closed_at_ms < before_ms
+            if state.final is not None and state.closed_at_ms < before_ms and ledger not in self.pinned
         ]
         for ledger in old:
             del self._ledgers[ledger]
@@ -250,6 +252,24 @@ class LedgerTable:
         """Return the ranges between `first` and `end` that are on disk."""
         state = self._ledgers.get(ledger)
         return [] if state is None else list(state.on_disk.within(first, end))
+
+    def seen_within(self, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the ranges between `first` and `end` that have been seen."""
+        state = self._ledgers.get(ledger)
+        return [] if state is None else list(state.seen.within(first, end))
+
+    def highest_seen(self, ledger: Ledger) -> int:
+        """Return the last sequence that has been seen, with holes before it or not; 0 for an unknown ledger."""
+        state = self._ledgers.get(ledger)
+        return state.seen.last if state is not None and state.seen else 0
+
+    def end_on_disk(self, ledger: Ledger, sequence: int) -> int:
+        """Return the first sequence from one on that is not on disk, or not in the final set of a closed ledger."""
+        state = self._ledgers.get(ledger)
+        if state is None:
+            return sequence
+        end = state.on_disk.end_of(sequence)
+        return end if state.final is None else min(end, max(sequence, state.final.end_of(sequence)))
 
     def spans(self, ledger: Ledger) -> Spans:
         """Return all sequences on disk, as a CLOSE record names them."""

@@ -8,7 +8,8 @@ from .context import Context
 from .outgoing import SendCommand, SendEntry, State
 from .replica import Replica
 from .reports import Report, Reports
-from .service.table_news import TableNews
+from .service.clients import Clients
+from .service.desk import RequestDesk
 from .times import CLAIMS_S, HEARTBEAT_S, LEASE_S
 from .wire.commands import Heartbeat, HeartbeatFlag, HeartbeatMember, MemberFlag
 from .wire.fields import Member
@@ -27,16 +28,15 @@ SNAPSHOT_INTERVAL_S: Final = 1.0
 class Manager:
     """A member that W members elected for an epoch."""
 
-    def __init__(self, context: Context, replica: Replica, epoch: int, now: float) -> None:
+    def __init__(self, context: Context, replica: Replica, clients: Clients, epoch: int, now: float) -> None:
         self._context = context
         self._replica = replica
         self.epoch = epoch
         self.state = State.RECOVERING
         self.reports = Reports(epoch, context.cell_id)
         self._change = MemberChange(context, replica, self.reports, epoch, now)
-        self._closing = LedgerClosing(context, replica, self.reports)
-        self.news = TableNews(context, replica.table)
-        """News of the table for publishers."""
+        self._closing = LedgerClosing(context, replica, self.reports, clients.state)
+        self.desk = RequestDesk(context, replica, clients)
         self._number = 0
         self._sent_at: dict[int, float] = {}
         """Times of the last heartbeats, for as long as their answers renew the lease."""
@@ -55,7 +55,7 @@ class Manager:
         if self.state is State.CLAIMING:
             times.append(self._claims_until)
         if self.state is State.SERVING:
-            times.append(self.news.next_at)
+            times.append(self.desk.news.next_at)
         return min(times)
 
     def is_leased(self, now: float) -> bool:
@@ -146,6 +146,10 @@ class Manager:
 
     def propose(self, records: tuple[Record, ...], now: float) -> int:
         """Append decisions to the log, and send them. Return the index of their entry."""
+        self.desk.note_proposed(records)
+        return self._append(records, now)
+
+    def _append(self, records: tuple[Record, ...], now: float) -> int:
         index = self._replica.propose(self.epoch, records, now)
         self._send_entry(index)
         return index
@@ -169,7 +173,10 @@ class Manager:
                 if records:
                     self.propose(records, now)
         if self.state is State.SERVING:
-            self.news.advance(now)
+            due = self.desk.next_records(now)
+            if due:
+                self._append(due, now)
+            self.desk.news.advance(now)
 
     def _has_read(self) -> bool:
         """Return True if this keeper has on disk all that K - W + 1 members have.

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from fjm2.base.ledger import Ledger
+
 from .wire.commands import Command
-from .wire.ranges import Position, Range
+from .wire.ranges import Position, Range, Spans
 from .wire.records import Record, Subscription
 from .wire.stored import Stored
 
@@ -75,7 +77,7 @@ class CellJoined:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Frames on disk that another keeper lacks: to be sent unchanged on the replay group."""
+    """Frames on disk that a keeper or a subscriber lacks: to be sent unchanged on the replay group."""
 
     to_node: int
     ranges: tuple[Range, ...]
@@ -105,6 +107,25 @@ class TableChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestWanted:
+    """A decision grants a request that the keeper has on disk, and not in memory.
+
+    The driver reads the frame and calls `Cell.clients.receive_request`. Until then no later decision is applied.
+    """
+
+    ledger: Ledger
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Messages that no subscription needs any more. The store may give up their frames."""
+
+    ledger: Ledger
+    ranges: Spans
+
+
+@dataclass(frozen=True, slots=True)
 class CellConflict:
     """Two cells are on one bus."""
 
@@ -113,4 +134,4 @@ class CellConflict:
     """True if this keeper's cell serves nothing from now on."""
 
 
-Event = StateChanged | CellJoined | Replay | Decided | TableChanged | CellConflict
+Event = StateChanged | CellJoined | Replay | Decided | TableChanged | RequestWanted | Released | CellConflict

@@ -17,6 +17,8 @@ RETRY_S: Final = 0.15
 """Shortest time after which a candidate asks again. A random time of the same length is added."""
 CLAIMS_S: Final = 0.5
 """Time that clients have to claim messages: they answer OPEN in one turn, the rest is for busy loops."""
+SESSION_LEASE_S: Final = 3.0
+"""Silence after which a client's session ends: longer than a takeover. Clients renew it each second."""
 FOUNDING_S: Final = 3.0
 """Time for which a keeper listens before it founds a cell, and for which candidates have to be the same: longer than a
 takeover."""

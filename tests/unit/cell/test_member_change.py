@@ -9,9 +9,10 @@ from fjm2.cell.change import ABSENT_S, MemberChange
 from fjm2.cell.closing import LedgerClosing
 from fjm2.cell.replica import Replica
 from fjm2.cell.reports import REPORTS_MAX, Reports
+from fjm2.cell.service.decided import Decided
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import DECISION_LANE
-from fjm2.cell.wire.records import CloseRecord, ConfigureRecord, FenceRecord, OpenRecord
+from fjm2.cell.wire.records import CloseRecord, ConfigureRecord, FenceRecord, OpenRecord, TimeRecord
 from fjm2.cell.wire.stored import Progress, Stored, progress_array
 
 EPOCH = 1
@@ -28,7 +29,7 @@ class Bench:
         self.held, self.store, self.context = replica()
         self.reports = Reports(EPOCH, CELL_ID)
         self.change = MemberChange(self.context, self.held, self.reports, EPOCH, 0.0)
-        self.closing = LedgerClosing(self.context, self.held, self.reports)
+        self.closing = LedgerClosing(self.context, self.held, self.reports, Decided())
         self.held.store_frames(LEDGER, 1, [b"x"] * frames, 0.0, is_fetched=False)
         self.decide(OpenRecord())
 
@@ -165,7 +166,7 @@ def test_a_ledger_is_closed_with_what_w_fenced_members_have() -> None:
     bench.report(MEMBERS[1], 2, 3)
     assert bench.closing.next_records(1.0) == ()  # it has not confirmed FENCE
     bench.report(MEMBERS[1], 3, 3)
-    assert bench.closing.next_records(1.0) == (CloseRecord(LEDGER, ((1, 3),)),)
+    assert bench.closing.next_records(1.0) == (TimeRecord(1000), CloseRecord(LEDGER, ((1, 3),)))
     assert bench.closing.next_records(1.0) == ()
 
 
@@ -176,7 +177,7 @@ def test_the_manager_fetches_before_it_closes() -> None:
     bench.held.store_frames(LEDGER, 4, [b"x"] * 2, 1.0, is_fetched=True)
     assert bench.closing.next_records(1.0) == ()
     bench.sync()
-    assert bench.closing.next_records(1.0) == (CloseRecord(LEDGER, ((1, 5),)),)
+    assert bench.closing.next_records(1.0) == (TimeRecord(1000), CloseRecord(LEDGER, ((1, 5),)))
 
 
 def test_a_final_set_is_on_w_disks_before_it_is_decided() -> None:
@@ -185,7 +186,7 @@ def test_a_final_set_is_on_w_disks_before_it_is_decided() -> None:
     bench.report(MEMBERS[1], 3, 1)
     assert bench.closing.next_records(1.0) == ()
     bench.report(MEMBERS[1], 3, 3)
-    assert bench.closing.next_records(1.0) == (CloseRecord(LEDGER, ((1, 3),)),)
+    assert bench.closing.next_records(1.0) == (TimeRecord(1000), CloseRecord(LEDGER, ((1, 3),)))
 
 
 def test_an_uncommitted_fence_closes_nothing() -> None:

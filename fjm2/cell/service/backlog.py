@@ -1,0 +1,66 @@
+"""The messages of stored destinations that a member keeps: their sequences, by destination and ledger."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
+
+
+class Backlog:
+    """Sequences of messages to each destination. A member's own, not replicated: it follows from the frames."""
+
+    def __init__(self) -> None:
+        self._by_hash: dict[int, dict[Ledger, RangeSet]] = {}
+        self._ledgers: Counter[Ledger] = Counter()
+        """Number of destinations that a ledger has messages to."""
+
+    def __contains__(self, ledger: object) -> bool:
+        return ledger in self._ledgers
+
+    def add(self, frame_hash: int, ledger: Ledger, first: int, end: int) -> None:
+        """Note that the frames first, ..., end - 1 are messages to a destination."""
+        ledgers = self._by_hash.setdefault(frame_hash, {})
+        if ledger not in ledgers:
+            ledgers[ledger] = RangeSet()
+            self._ledgers[ledger] += 1
+        ledgers[ledger].add(first, end)
+
+    def remove(self, frame_hash: int, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
+        """Note that nobody needs ranges of a destination any more."""
+        messages = self._by_hash.get(frame_hash, {}).get(ledger)
+        if messages is None:
+            return
+        for first, end in ranges:
+            messages.remove(first, end)
+        if not messages:
+            del self._by_hash[frame_hash][ledger]
+            self._ledgers[ledger] -= 1
+            if not self._ledgers[ledger]:
+                del self._ledgers[ledger]
+            if not self._by_hash[frame_hash]:
+                del self._by_hash[frame_hash]
+
+    def within(self, frame_hash: int, ledger: Ledger, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges between first and end that are messages to a destination."""
+        messages = self._by_hash.get(frame_hash, {}).get(ledger)
+        return iter(()) if messages is None else messages.within(first, end)
+
+    def ranges(self, frame_hash: int, ledger: Ledger) -> list[tuple[int, int]]:
+        """Return all ranges of a ledger that are messages to a destination."""
+        return list(self._by_hash.get(frame_hash, {}).get(ledger, ()))
+
+    def ledgers_of(self, frame_hash: int) -> list[Ledger]:
+        """Return the ledgers that have messages to a destination."""
+        return list(self._by_hash.get(frame_hash, ()))
+
+    def hashes_of(self, ledger: Ledger) -> list[int]:
+        """Return the destinations that a ledger has messages to."""
+        return [frame_hash for frame_hash, ledgers in self._by_hash.items() if ledger in ledgers]
+
+    def ledger_from(self, frame_hash: int, ledger: Ledger, *, is_next: bool) -> Ledger | None:
+        """Return the first ledger with messages to a destination: this one or a later one, or the next one."""
+        return min(
+            (each for each in self._by_hash.get(frame_hash, ()) if each > ledger or (each == ledger and not is_next)),
+            default=None,
+        )

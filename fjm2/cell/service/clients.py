@@ -1,0 +1,160 @@
+"""A member's part in the service to clients: it applies decisions, and knows what subscriptions still need."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from fjm2.base.ledger import Ledger
+from fjm2.cell.context import Context
+from fjm2.cell.outgoing import Released, Replay, RequestWanted, SendCommand
+from fjm2.cell.replica import Replica
+from fjm2.cell.wire.catch_up import CatchUpQuery
+from fjm2.cell.wire.leases import decode_leases
+from fjm2.cell.wire.records import CloseRecord
+from fjm2.cell.wire.requests import Request, decode_request
+
+from .backlog import Backlog
+from .decided import Decided, Touched, granted
+from .inbox import RequestInbox
+from .pages import page_of, replayed
+
+SWEEPS_AT_ONCE: Final = 64
+"""Most pairs of destination and ledger that are looked through at once for what nobody needs any more."""
+LEASES_KEPT_MAX: Final = 20_000
+"""Most sessions whose leases are remembered: twice as many as there can be."""
+
+
+class Clients:
+    """The clients of a cell, as one member knows them."""
+
+    def __init__(self, context: Context, replica: Replica) -> None:
+        self._context = context
+        self._replica = replica
+        self.state = Decided()
+        """The state that decisions left."""
+        self.inbox = RequestInbox()
+        self.backlog = Backlog()
+        self.renewed: dict[int, float] = {}
+        """Time at which each session was heard last."""
+        self._touched: dict[Touched, None] = {}
+        replica.ledgers.pinned = self.backlog
+
+    # Input
+
+    def receive_request(self, ledger: Ledger, sequence: int, body: bytes) -> None:
+        """Take the body of a frame to FJM2.CELL, at once after `Cell.receive_frames` got the frame.
+
+        The driver passes in those that it hears or fetches; at the start all that are in the store and not applied; and
+        those that the event `RequestWanted` names. A frame that was not stored is ignored: it comes again.
+        """
+        is_new = sequence > self.state.through.get(ledger, 0) or (ledger, sequence) in self.inbox.wanted
+        if is_new and self._replica.ledgers.seen_within(ledger, sequence, sequence + 1):
+            self.inbox.add(ledger, sequence, body)
+
+    def note_messages(self, frame_hash: int, ledger: Ledger, first: int, count: int) -> None:
+        """Note that frames which are stored are messages to a destination of the table.
+
+        The driver passes in those that it keeps: when they come; when `TableChanged` makes it reread what it has from
+        the start of a subscription on; and at the start all that are in the store.
+        """
+        if self._replica.table.stores(frame_hash):
+            for low, high in self._replica.ledgers.seen_within(ledger, first, first + count):
+                self.backlog.add(frame_hash, ledger, low, high)
+            self._touched[Touched(frame_hash, ledger)] = None
+
+    def receive_leases(self, content: bytes, now: float) -> bool:
+        """Take a NORM_ACK of type 17. Return False if it is malformed."""
+        sessions = decode_leases(content)
+        if sessions is None:
+            return False
+        for session in sessions:
+            if session in self.state.sessions or session in self.renewed:
+                self.renewed[session] = now
+        return True
+
+    def answer(self, query: CatchUpQuery) -> None:
+        """Send a consumer a page of what its subscription has not acknowledged, if this keeper is asked and knows."""
+        state = self.state
+        if query.keeper_node != self._context.node_id or query.index > state.index:
+            return
+        cursor = state.cursor_of(query.session, query.consumer)
+        if cursor is None:
+            return
+        page = page_of(query, cursor, self.backlog, self._replica.ledgers)
+        self._context.outgoing.append(SendCommand(page))
+        ranges = replayed(page)
+        if ranges:
+            self._context.events.append(Replay(query.reply_to, ranges))
+
+    # Decisions
+
+    def find_request(self, ledger: Ledger, sequence: int) -> Request | None:
+        """Return a request that is here."""
+        body = self.inbox.find(ledger, sequence)
+        return None if body is None else decode_request(body)
+
+    @property
+    def is_current(self) -> bool:
+        """True if all that is committed is applied."""
+        return self.state.index == self._replica.log.committed
+
+    def advance(self) -> None:
+        """Apply what is committed and on disk with all that it refers to, then look for what nobody needs any more."""
+        replica, state = self._replica, self.state
+        while state.index < min(replica.log.committed, replica.confirmable):
+            entry = replica.log.entry(state.index + 1)
+            missing = [each for each in granted(entry.body.records) if self._is_missing(*each)]
+            for ledger, sequence in missing:
+                if (ledger, sequence) not in self.inbox.wanted:
+                    self.inbox.wanted[ledger, sequence] = None
+                    self._context.events.append(RequestWanted(ledger, sequence))
+            if missing:
+                return
+            state.apply(entry.body.records, self.find_request)
+            state.index += 1
+            self._touched.update(state.touched)
+            state.touched.clear()
+            for record in entry.body.records:
+                if isinstance(record, CloseRecord):
+                    self._trim(record)
+        for ledger in self.inbox.ledgers():
+            self.inbox.forget(ledger, state.through.get(ledger, 0))
+        if self._touched and self.is_current:
+            self._sweep()
+
+    def _is_missing(self, ledger: Ledger, sequence: int) -> bool:
+        return sequence > self.state.through.get(ledger, 0) and self.inbox.find(ledger, sequence) is None
+
+    # Release
+
+    def _trim(self, record: CloseRecord) -> None:
+        """Drop the messages of a ledger that are outside its final set: they are never handed out."""
+        end = record.final[-1][1] + 1 if record.final else 1
+        for frame_hash in self.backlog.hashes_of(record.ledger):
+            beyond = list(self.backlog.within(frame_hash, record.ledger, end, 1 << 64))
+            self._release(frame_hash, record.ledger, beyond)
+
+    def _sweep(self) -> None:
+        """Release what all subscriptions have acknowledged of destinations that changed.
+
+        This waits until all that is committed is applied: otherwise a subscription could be added that needs it.
+        """
+        for _ in range(SWEEPS_AT_ONCE):
+            if not self._touched:
+                return
+            frame_hash, ledger = touched = next(iter(self._touched))
+            del self._touched[touched]
+            if ledger is None:
+                each_ledger = self.backlog.ledgers_of(frame_hash)
+                self._touched.update(dict.fromkeys(Touched(frame_hash, each) for each in each_ledger))
+                continue
+            ranges: Sequence[tuple[int, int]] = self.backlog.ranges(frame_hash, ledger)
+            for cursor in self.state.cursors_of(frame_hash):
+                ranges = [part for first, end in ranges for part in cursor.acked_within(ledger, first, end)]
+                if not ranges:
+                    break
+            self._release(frame_hash, ledger, ranges)
+
+    def _release(self, frame_hash: int, ledger: Ledger, ranges: Sequence[tuple[int, int]]) -> None:
+        if ranges:
+            self.backlog.remove(frame_hash, ledger, ranges)
+            self._context.events.append(Released(ledger, tuple((first, end - 1) for first, end in ranges)))

@@ -1,0 +1,169 @@
+"""The manager's part in the service to clients: it judges requests, ends sessions that lapsed, and tells the time."""
+
+from typing import Final
+
+from fjm2.base.ledger import Ledger
+from fjm2.cell.context import Context
+from fjm2.cell.replica import Replica
+from fjm2.cell.times import SESSION_LEASE_S
+from fjm2.cell.wire.records import ApplyRecord, Record, ReturnRecord, TimeRecord, Verdict
+from fjm2.cell.wire.requests import Ack, decode_request
+
+from .clients import Clients
+from .decided import Decided
+from .judge import Judge
+from .reasons import Reason, ReturnReason
+from .state_codec import decode_state, encode_state
+from .table_news import TableNews
+
+ENTRY_REQUESTS_MAX: Final = 256
+"""Most requests that one entry decides."""
+TURN_REQUESTS_MAX: Final = 16
+"""Most requests of one client that an entry decides, so that no client takes the room of others."""
+ACK_WAIT_S: Final = 1.0
+"""Time that an acknowledgement waits for its messages, which the client had before this keeper."""
+LEASE_CHECK_S: Final = 0.25
+"""Interval at which leases are looked through."""
+TIME_NEAR_MS: Final = 60_000
+TIME_NEAR_S: Final = 1.0
+TIME_FAR_S: Final = 60.0
+"""Something that happens within a minute has the time told each second; what happens later, each minute."""
+
+
+class RequestDesk:
+    """Judges requests on a draft: the state as it will be when all that this manager proposed is committed.
+
+    A manager's entries are committed in order, or it is no manager any more and the draft is dropped with it.
+    """
+
+    def __init__(self, context: Context, replica: Replica, clients: Clients) -> None:
+        self._context = context
+        self._replica = replica
+        self._clients = clients
+        self.news: Final = TableNews(context, replica.table)
+        """News of the table for publishers."""
+        self._draft: Decided | None = None
+        self._judge = Judge(Decided(), replica.ledgers, clients.backlog)
+        self._began_at = 0.0
+        self._checked_at = 0.0
+        self._time_at = 0.0
+        self._waits: dict[Ledger, tuple[int, float]] = {}
+        """Acknowledgement that each client's requests wait for, and since when."""
+
+    @property
+    def draft(self) -> Decided | None:
+        """The state that all proposals make; None before the log of earlier managers is applied."""
+        return self._draft
+
+    def note_proposed(self, records: tuple[Record, ...]) -> None:
+        """Note records that others proposed."""
+        if self._draft is not None:
+            self._draft.apply(records, self._clients.find_request)
+            self._draft.touched.clear()
+
+    def next_records(self, now: float) -> tuple[Record, ...]:
+        """Return the records that are due. The draft has them already: the caller proposes them as they are."""
+        draft = self._draft or self._begin(now)
+        if draft is None:
+            return ()
+        records = [*self._time_records(draft, now), *self._lapses(draft, now)]
+        draft.apply(records, self._clients.find_request)
+        records += self._judge_requests(draft, now)
+        draft.touched.clear()
+        return tuple(records)
+
+    def _begin(self, now: float) -> Decided | None:
+        """Make the draft once everything in the log is applied. All leases begin anew: their holders could not know."""
+        state = self._clients.state
+        if state.index != self._replica.log.last_index:
+            return None
+        self._draft = decode_state(encode_state(state))
+        if self._draft is not None:
+            self._judge = Judge(self._draft, self._replica.ledgers, self._clients.backlog)
+            self._began_at = now
+            self._clients.renewed = dict.fromkeys(self._draft.sessions, now)
+        return self._draft
+
+    # Time and leases
+
+    def _time_records(self, draft: Decided, now: float) -> list[Record]:
+        waits_until = draft.waits_until_ms
+        if waits_until is None or now < self._time_at:
+            return []
+        time_ms = self._context.wall_ms(now)
+        is_near = waits_until - time_ms <= TIME_NEAR_MS
+        self._time_at = now + (TIME_NEAR_S if is_near else TIME_FAR_S)
+        return [TimeRecord(time_ms)]
+
+    def _lapses(self, draft: Decided, now: float) -> list[Record]:
+        """Return RETURN records for sessions that were silent for too long."""
+        if now < self._checked_at + LEASE_CHECK_S:
+            return []
+        self._checked_at = now
+        renewed = self._clients.renewed
+        for session in [session for session in renewed if session not in draft.sessions]:
+            del renewed[session]
+        requests = self._clients.inbox
+        self._waits = {ledger: wait for ledger, wait in self._waits.items() if requests.waiting(ledger, 0)}
+        return [
+            ReturnRecord(session, ReturnReason.LAPSED)
+            for session in draft.sessions
+            if now - renewed.get(session, self._began_at) > SESSION_LEASE_S
+        ]
+
+    # Requests
+
+    def _judge_requests(self, draft: Decided, now: float) -> list[Record]:
+        records: list[Record] = []
+        room = ENTRY_REQUESTS_MAX
+        for ledger in self._clients.inbox.ledgers():
+            if room <= 0:
+                break
+            turn = self._turn(draft, ledger, min(room, TURN_REQUESTS_MAX), now)
+            records += turn
+            room -= sum(len(record.verdicts) for record in turn if isinstance(record, ApplyRecord))
+            if turn:
+                self._clients.inbox.move_to_end(ledger)
+        return records
+
+    def _turn(self, draft: Decided, ledger: Ledger, most: int, now: float) -> list[Record]:
+        """Return the decisions on the next requests of one client."""
+        ledgers = self._replica.ledgers
+        if ledgers.is_fenced(ledger) and not ledgers.is_closed(ledger):
+            return []  # its final set, which is about to be decided, says which requests count
+        on_disk = ledgers.progress(ledger).on_disk
+        records: list[Record] = []
+        verdicts: list[Verdict] = []
+        for sequence, body in self._clients.inbox.waiting(ledger, draft.through.get(ledger, 0))[:most]:
+            request = decode_request(body)
+            if sequence > on_disk or (isinstance(request, Ack) and self._waits_for(ledger, sequence, request, now)):
+                break
+            judgement = self._judge.judge(ledger, sequence, request)
+            if judgement.records:
+                if verdicts:
+                    records.append(ApplyRecord(ledger, verdicts[-1].sequence, tuple(verdicts)))
+                    verdicts = []
+                records += judgement.records
+            verdict = Verdict(sequence, judgement.reason)
+            verdicts.append(verdict)
+            apply = ApplyRecord(ledger, sequence, (verdict,))
+            draft.apply((*judgement.records, apply), self._clients.find_request)
+            if request is not None and judgement.reason is not Reason.NO_SESSION:
+                self._clients.renewed[request.session] = now
+        if verdicts:
+            records.append(ApplyRecord(ledger, verdicts[-1].sequence, tuple(verdicts)))
+        return records
+
+    def _waits_for(self, ledger: Ledger, sequence: int, request: Ack, now: float) -> bool:
+        """Return True while an acknowledgement may wait for its messages."""
+        if not self._judge.has_to_wait(request):
+            self._waits.pop(ledger, None)
+            return False
+        waited, since = self._waits.get(ledger, (0, now))
+        if waited != sequence:
+            waited, since = sequence, now
+        self._waits[ledger] = waited, since
+        if now - since < ACK_WAIT_S:
+            return True
+        del self._waits[ledger]
+        return False

@@ -1,0 +1,175 @@
+"""The rules by which requests are granted or refused, and the records that a grant needs."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from fjm2.base.ledger import Ledger
+from fjm2.cell.ledger_table import LedgerTable
+from fjm2.cell.subscription_table import SUBSCRIPTIONS_MAX, SubscriptionKey
+from fjm2.cell.wire.ranges import Position
+from fjm2.cell.wire.records import Record, Subscription, TableRecord
+from fjm2.cell.wire.requests import Ack, Close, Open, Request, Subscribe, SubscriptionFlag, Unsubscribe
+
+from .backlog import Backlog
+from .cursors import Cursor
+from .decided import Decided, Session
+from .reasons import Reason
+
+SESSIONS_MAX: Final = 10_000
+"""Most sessions of all clients."""
+CLIENT_SESSIONS_MAX: Final = 200
+"""Most sessions of one client."""
+CONSUMERS_MAX: Final = 200
+"""Most consumers of one session."""
+CLIENT_SUBSCRIPTIONS_MAX: Final = 1000
+"""Most subscriptions with one client id."""
+DESTINATION_SUBSCRIPTIONS_MAX: Final = 1000
+"""Most subscriptions to one destination. It bounds what an acknowledgement costs."""
+TEXT_CHARACTERS_MAX: Final = 1024
+"""Length of the longest client id or name. Jakarta Messaging asks for 128."""
+SELECTOR_CHARACTERS_MAX: Final = 16_384
+ACK_RANGES_MAX: Final = 256
+"""Most ranges of one acknowledgement. It bounds what an entry costs a follower at once."""
+_TOPIC: Final = 0
+"""Kind flags of a topic that is not temporary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The decision on one request."""
+
+    reason: Reason
+    records: tuple[Record, ...] = ()
+    """Records that come before the APPLY which grants it."""
+
+
+class Judge:
+    """Judges requests by a state, of which the caller says that all before it is applied."""
+
+    def __init__(self, state: Decided, ledgers: LedgerTable, backlog: Backlog) -> None:
+        self._state = state
+        self._ledgers = ledgers
+        self._backlog = backlog
+
+    def judge(self, ledger: Ledger, sequence: int, request: Request | None) -> Judgement:
+        """Return the decision on a request; None stands for one that cannot be read."""
+        if request is None:
+            return Judgement(Reason.MALFORMED)
+        if isinstance(request, Open):
+            return Judgement(self._judge_open(ledger, request))
+        session = self._state.sessions.get(request.session)
+        if session is None or session.ledger != ledger:
+            return Judgement(Reason.NO_SESSION)
+        match request:
+            case Subscribe():
+                return self._judge_subscribe(session, sequence & 0xFFFF_FFFF, request)
+            case Ack():
+                return Judgement(self._judge_ack(session, request))
+            case Close():
+                is_known = all(consumer in session.consumers for consumer in request.consumers)
+                return Judgement(Reason.GRANTED if is_known else Reason.NO_CONSUMER)
+            case Unsubscribe():
+                return self._judge_unsubscribe(session, request)
+            case _:
+                return Judgement(Reason.NOT_OFFERED)
+
+    def has_to_wait(self, request: Request | None) -> bool:
+        """Return True if a request acknowledges messages that have not come here yet: its client was faster."""
+        return isinstance(request, Ack) and any(
+            not self._ledgers.is_closed(each.ledger) and self._ledgers.progress(each.ledger).seen < each.last
+            for each in request.ranges
+        )
+
+    def _judge_open(self, ledger: Ledger, request: Open) -> Reason:
+        state = self._state
+        known = state.sessions.get(request.session)
+        if known is not None:
+            is_same = (known.ledger, known.client_id, known.mode) == (ledger, request.client_id, request.mode)
+            return Reason.GRANTED if is_same else Reason.SESSION_TAKEN
+        if len(request.client_id) > TEXT_CHARACTERS_MAX:
+            return Reason.TEXT_TOO_LONG
+        if state.owner(request.client_id) not in (None, ledger):
+            return Reason.CLIENT_ID_TAKEN
+        if len(state.sessions) >= SESSIONS_MAX or state.session_count(ledger) >= CLIENT_SESSIONS_MAX:
+            return Reason.TOO_MANY_SESSIONS
+        return Reason.GRANTED
+
+    def _judge_subscribe(self, session: Session, number: int, request: Subscribe) -> Judgement:
+        reason = self._check_subscription(session, request)
+        if reason is None and (len(session.consumers) >= CONSUMERS_MAX or number in session.consumers):
+            reason = Reason.TOO_MANY_CONSUMERS
+        if reason is not None:
+            return Judgement(reason)
+        wanted = Subscription(request.flags, request.destination, session.client_id, request.name, request.selector)
+        cursor = self._state.cursors.get(SubscriptionKey(session.client_id, request.name))
+        if cursor is None:
+            reason = self._check_room(wanted)
+            return Judgement(Reason.GRANTED, (self._addition(wanted, 1),)) if reason is None else Judgement(reason)
+        if (cursor.subscription.flags ^ wanted.flags) & SubscriptionFlag.SHARED:
+            return Judgement(Reason.OTHER_KIND)
+        if cursor.consumers:
+            return Judgement(Reason.CONSUMER_ACTIVE)
+        if cursor.subscription == wanted:
+            return Judgement(Reason.GRANTED)
+        # Another topic, selector or no_local makes it new: what was kept for the old one is gone.
+        return Judgement(Reason.GRANTED, (self._removal(cursor), self._addition(wanted, 2)))
+
+    def _check_subscription(self, session: Session, request: Subscribe) -> Reason | None:
+        """Return what is wrong with a request to subscribe, whatever subscriptions there are."""
+        if request.flags & (SubscriptionFlag.DURABLE | SubscriptionFlag.SHARED) != SubscriptionFlag.DURABLE:
+            return Reason.NOT_OFFERED
+        if not session.client_id:
+            return Reason.NO_CLIENT_ID
+        if not request.name:
+            return Reason.NO_NAME
+        if len(request.name) > TEXT_CHARACTERS_MAX or len(request.selector) > SELECTOR_CHARACTERS_MAX:
+            return Reason.TEXT_TOO_LONG
+        if request.destination.kind_flags != _TOPIC or not request.destination.name:
+            return Reason.INVALID_DESTINATION
+        return None
+
+    def _check_room(self, wanted: Subscription) -> Reason | None:
+        state = self._state
+        if (
+            len(state.cursors) >= SUBSCRIPTIONS_MAX
+            or state.cursor_count(wanted.client_id) >= CLIENT_SUBSCRIPTIONS_MAX
+            or len(state.cursors_of(wanted.destination.frame_hash)) >= DESTINATION_SUBSCRIPTIONS_MAX
+        ):
+            return Reason.TOO_MANY_SUBSCRIPTIONS
+        return None
+
+    def _addition(self, subscription: Subscription, step: int) -> TableRecord:
+        """Return the record that adds a subscription. It begins behind everything that has been seen.
+
+        Closed ledgers that others have messages of have to be named, since it gets all of those that are not.
+        """
+        ledgers = dict.fromkeys(self._ledgers.open_ledgers)
+        ledgers.update(dict.fromkeys(self._backlog.ledgers_of(subscription.destination.frame_hash)))
+        starts = (Position(ledger, self._ledgers.highest_seen(ledger) + 1) for ledger in ledgers)
+        return TableRecord(
+            self._state.table_version + step, True, subscription, tuple(each for each in starts if each.sequence > 1)
+        )
+
+    def _removal(self, cursor: Cursor) -> TableRecord:
+        return TableRecord(self._state.table_version + 1, False, cursor.subscription, ())
+
+    def _judge_ack(self, session: Session, request: Ack) -> Reason:
+        if len(request.ranges) > ACK_RANGES_MAX:
+            return Reason.TOO_MANY_RANGES
+        if any(each.consumer not in session.consumers for each in request.ranges):
+            return Reason.NO_CONSUMER
+        if self.has_to_wait(request):
+            return Reason.UNKNOWN_MESSAGES
+        for each in request.ranges:
+            cursor = self._state.cursor_of(request.session, each.consumer)
+            if cursor is None or cursor.is_too_scattered(each.ledger, each.first, each.last + 1):
+                return Reason.TOO_SCATTERED
+        return Reason.GRANTED
+
+    def _judge_unsubscribe(self, session: Session, request: Unsubscribe) -> Judgement:
+        cursor = self._state.cursors.get(SubscriptionKey(session.client_id, request.name))
+        if cursor is None:
+            return Judgement(Reason.NO_SUBSCRIPTION)
+        if cursor.consumers:
+            return Judgement(Reason.CONSUMER_ACTIVE)
+        return Judgement(Reason.GRANTED, (self._removal(cursor),))
