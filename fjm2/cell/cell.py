@@ -21,6 +21,7 @@ from .manager import Manager
 from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, State, StateChanged
 from .replica import NOBODY, Remembered, Replica
 from .service.clients import Clients
+from .service.section import ServiceSection
 from .snapshots.snapshots import SNAPSHOT_ENTRIES
 from .wire.catch_up import CatchUpQuery
 from .wire.commands import (
@@ -82,9 +83,10 @@ class Cell:
         """
         remembered = remembered or Remembered()
         self._context = context = Context(me, node_id, bus_key, storage, random, wall_offset_s)
-        self.replica: Final = Replica(context, remembered, now, snapshot_entries=snapshot_entries)
+        section = ServiceSection()
+        self.replica: Final = Replica(context, remembered, now, sections=(section,), snapshot_entries=snapshot_entries)
         """Everything that the keeper has stored."""
-        self.clients: Final = Clients(context, self.replica)
+        self.clients: Final = Clients(context, self.replica, section)
         """The service to clients. The driver passes in requests, messages and leases there."""
         self.dropped: Counter[Drop] = Counter()
         """Messages that were dropped, by reason."""

@@ -9,6 +9,7 @@ from fjm2.cell.outgoing import Released, Replay, RequestWanted, SendCommand
 from fjm2.cell.replica import Replica
 from fjm2.cell.wire.catch_up import CatchUpQuery
 from fjm2.cell.wire.leases import decode_leases
+from fjm2.cell.wire.ranges import Spans
 from fjm2.cell.wire.records import CloseRecord
 from fjm2.cell.wire.requests import Request, decode_request
 
@@ -16,6 +17,7 @@ from .backlog import Backlog
 from .decided import Decided, Touched, granted
 from .inbox import RequestInbox
 from .pages import page_of, replayed
+from .section import ServiceSection
 
 SWEEPS_AT_ONCE: Final = 64
 """Most pairs of destination and ledger that are looked through at once for what nobody needs any more."""
@@ -26,17 +28,21 @@ LEASES_KEPT_MAX: Final = 20_000
 class Clients:
     """The clients of a cell, as one member knows them."""
 
-    def __init__(self, context: Context, replica: Replica) -> None:
+    def __init__(self, context: Context, replica: Replica, section: ServiceSection) -> None:
         self._context = context
         self._replica = replica
-        self.state = Decided()
-        """The state that decisions left."""
+        self._section = section
         self.inbox = RequestInbox()
         self.backlog = Backlog()
         self.renewed: dict[int, float] = {}
         """Time at which each session was heard last."""
         self._touched: dict[Touched, None] = {}
         replica.ledgers.pinned = self.backlog
+
+    @property
+    def state(self) -> Decided:
+        """The state that decisions left."""
+        return self._section.state
 
     # Input
 
@@ -100,6 +106,10 @@ class Clients:
     def advance(self) -> None:
         """Apply what is committed and on disk with all that it refers to, then look for what nobody needs any more."""
         replica, state = self._replica, self.state
+        if self._section.is_adopted:
+            self._section.is_adopted = False
+            for ledger, final, _ in replica.ledgers.closed_ledgers:
+                self._trim(ledger, final)
         while state.index < min(replica.log.committed, replica.confirmable):
             entry = replica.log.entry(state.index + 1)
             missing = [each for each in granted(entry.body.records) if self._is_missing(*each)]
@@ -111,11 +121,11 @@ class Clients:
                 return
             state.apply(entry.body.records, self.find_request)
             state.index += 1
-            self._touched.update(state.touched)
-            state.touched.clear()
             for record in entry.body.records:
                 if isinstance(record, CloseRecord):
-                    self._trim(record)
+                    self._trim(record.ledger, record.final)
+        self._touched.update(state.touched)
+        state.touched.clear()
         for ledger in self.inbox.ledgers():
             self.inbox.forget(ledger, state.through.get(ledger, 0))
         if self._touched and self.is_current:
@@ -126,12 +136,12 @@ class Clients:
 
     # Release
 
-    def _trim(self, record: CloseRecord) -> None:
+    def _trim(self, ledger: Ledger, final: Spans) -> None:
         """Drop the messages of a ledger that are outside its final set: they are never handed out."""
-        end = record.final[-1][1] + 1 if record.final else 1
-        for frame_hash in self.backlog.hashes_of(record.ledger):
-            beyond = list(self.backlog.within(frame_hash, record.ledger, end, 1 << 64))
-            self._release(frame_hash, record.ledger, beyond)
+        end = final[-1][1] + 1 if final else 1
+        for frame_hash in self.backlog.hashes_of(ledger):
+            beyond = list(self.backlog.within(frame_hash, ledger, end, 1 << 64))
+            self._release(frame_hash, ledger, beyond)
 
     def _sweep(self) -> None:
         """Release what all subscriptions have acknowledged of destinations that changed.

@@ -13,10 +13,10 @@ from fjm2.cell.wire.records import Record
 class Alone:
     """A keeper that is its cell's only member, so that what it decides is committed as soon as it is on its disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.now = 0.0
         self.store = Store()
-        self.cell = Cell(ME, 1, BUS_KEY, self.store, Random(1), self.now, members_wanted=1)
+        self.cell = Cell(ME, 1, BUS_KEY, self.store, Random(1), self.now, members_wanted=1, **options)
         self.sent: list[Any] = []
         self.events: list[Event] = []
         for _ in range(60):

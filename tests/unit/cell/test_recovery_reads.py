@@ -9,6 +9,7 @@ from fjm2.cell.manager import Manager
 from fjm2.cell.outgoing import SendEntry
 from fjm2.cell.reports import Reports
 from fjm2.cell.service.clients import Clients
+from fjm2.cell.service.section import ServiceSection
 from fjm2.cell.wire.ranges import DECISION_LANE, Spans
 from fjm2.cell.wire.stored import Progress, Stored, progress_array
 
@@ -53,7 +54,7 @@ def has_opened(stored: Stored, final: Spans | None = None) -> bool:
     held, store, context = replica(promised=EPOCH)
     if final is not None:
         held.ledgers.close(LEDGER, final, 0.0, 0)
-    manager = Manager(context, held, Clients(context, held), EPOCH, 1.0)
+    manager = Manager(context, held, Clients(context, held, ServiceSection()), EPOCH, 1.0)
     manager.handle_timeout(1.0)
     manager.receive_stored(stored, 2, 1.001)
     held.handle_synced(store.lsn)

@@ -14,6 +14,7 @@ from fjm2.cell.decision_log import Appended
 from fjm2.cell.ledger_table import Span
 from fjm2.cell.outgoing import SendEntry, State, TableChanged
 from fjm2.cell.replica import Remembered, Replica, StoredEntry, last_chain
+from fjm2.cell.service.section import ServiceSection
 from fjm2.cell.wire.commands import Fetch, VoteAnswer, VoteFlag
 from fjm2.cell.wire.ranges import DECISION_LANE, Range
 from fjm2.cell.wire.records import (
@@ -71,9 +72,9 @@ class Member:
         return StoredEntry(1, index, data)
 
 
-def decided() -> tuple[Member, StoredEntry]:
+def decided(sections: Any = ()) -> tuple[Member, StoredEntry]:
     """Return a member that has decided all entries, and its snapshot, on disk."""
-    member = Member()
+    member = Member(sections=sections)
     member.decide()
     snapshot = member.snapshot()
     member.sync()
@@ -286,7 +287,9 @@ def manager(*entries: StoredEntry) -> Cell:
 
 
 def test_a_manager_sends_its_snapshot_for_entries_that_are_gone_and_not_too_often() -> None:
-    _, snapshot = decided()
+    service = ServiceSection()
+    service.state.index = LAST
+    _, snapshot = decided([service])
     after = StoredEntry(1, LAST + 1, body(1, TimeRecord(7000)))
     keeper = manager(snapshot, after)
     sent(keeper)
