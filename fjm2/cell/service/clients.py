@@ -21,8 +21,8 @@ from .section import ServiceSection
 
 SWEEPS_AT_ONCE: Final = 64
 """Most pairs of destination and ledger that are looked through at once for what nobody needs any more."""
-LEASES_KEPT_MAX: Final = 20_000
-"""Most sessions whose leases are remembered: twice as many as there can be."""
+SWEEP_WORK_MAX: Final = 20_000
+"""Number of ranges that are looked through at once, but for the pair that they end in."""
 
 
 class Clients:
@@ -73,16 +73,21 @@ class Clients:
         if sessions is None:
             return False
         for session in sessions:
-            if session in self.state.sessions or session in self.renewed:
+            if session in self.state.sessions:
                 self.renewed[session] = now
+        if len(self.renewed) > 2 * len(self.state.sessions) + 100:
+            self.renewed = {session: at for session, at in self.renewed.items() if session in self.state.sessions}
         return True
 
     def answer(self, query: CatchUpQuery) -> None:
-        """Send a consumer a page of what its subscription has not acknowledged, if this keeper is asked and knows."""
-        state = self.state
-        if query.keeper_node != self._context.node_id or query.index > state.index:
+        """Send a consumer a page of what its subscription has not acknowledged, if this keeper is asked.
+
+        A keeper that has not applied the decision which made the consumer does not answer: it may not know yet what an
+        earlier consumer acknowledged.
+        """
+        if query.keeper_node != self._context.node_id:
             return
-        cursor = state.cursor_of(query.session, query.consumer)
+        cursor = self.state.cursor_of(query.session, query.consumer)
         if cursor is None:
             return
         page = page_of(query, cursor, self.backlog, self._replica.ledgers)
@@ -137,8 +142,9 @@ class Clients:
     # Release
 
     def _trim(self, ledger: Ledger, final: Spans) -> None:
-        """Drop the messages of a ledger that are outside its final set: they are never handed out."""
+        """Drop what is outside the final set of a ledger: it is neither handed out nor decided."""
         end = final[-1][1] + 1 if final else 1
+        self.inbox.forget_from(ledger, end)
         for frame_hash in self.backlog.hashes_of(ledger):
             beyond = list(self.backlog.within(frame_hash, ledger, end, 1 << 64))
             self._release(frame_hash, ledger, beyond)
@@ -148,8 +154,9 @@ class Clients:
 
         This waits until all that is committed is applied: otherwise a subscription could be added that needs it.
         """
+        work = 0
         for _ in range(SWEEPS_AT_ONCE):
-            if not self._touched:
+            if not self._touched or work > SWEEP_WORK_MAX:
                 return
             frame_hash, ledger = touched = next(iter(self._touched))
             del self._touched[touched]
@@ -160,6 +167,7 @@ class Clients:
             ranges: Sequence[tuple[int, int]] = self.backlog.ranges(frame_hash, ledger)
             for cursor in self.state.cursors_of(frame_hash):
                 ranges = [part for first, end in ranges for part in cursor.acked_within(ledger, first, end)]
+                work += 1 + len(ranges)
                 if not ranges:
                     break
             self._release(frame_hash, ledger, ranges)

@@ -8,7 +8,7 @@ from fjm2.base.ranges import RangeSet
 from fjm2.cell.wire.ranges import Position
 from fjm2.cell.wire.records import Subscription
 
-CURSOR_RANGES_MAX: Final = 1024
+CURSOR_RANGES_MAX: Final = 256
 """Most separate ranges that a subscription may have acknowledged of one ledger."""
 _FIRST: Final = 1
 """The first sequence of every ledger."""

@@ -26,7 +26,7 @@ from fjm2.cell.wire.requests import Ack, Close, Open, Request, Subscribe
 from .cursors import ConsumerKey, Cursor
 from .reasons import Reason
 
-FORGOTTEN_AT_ONCE: Final = 100
+FORGOTTEN_AT_ONCE: Final = 10
 """Most closed ledgers that one TIME record makes a member forget."""
 FindRequest = Callable[[Ledger, int], Request | None]
 

@@ -6,7 +6,7 @@ from fjm2.base.ledger import Ledger
 from fjm2.cell.context import Context
 from fjm2.cell.replica import Replica
 from fjm2.cell.times import SESSION_LEASE_S
-from fjm2.cell.wire.records import ApplyRecord, Record, ReturnRecord, TimeRecord, Verdict
+from fjm2.cell.wire.records import ApplyRecord, Record, ReturnRecord, TableRecord, TimeRecord, Verdict
 from fjm2.cell.wire.requests import Ack, decode_request
 
 from .clients import Clients
@@ -18,6 +18,8 @@ from .table_news import TableNews
 
 ENTRY_REQUESTS_MAX: Final = 256
 """Most requests that one entry decides."""
+TABLE_COST: Final = 32
+"""Requests that a TABLE record takes the room of: it names the starts of up to 2,000 ledgers."""
 TURN_REQUESTS_MAX: Final = 16
 """Most requests of one client that an entry decides, so that no client takes the room of others."""
 ACK_WAIT_S: Final = 1.0
@@ -122,6 +124,7 @@ class RequestDesk:
             turn = self._turn(draft, ledger, min(room, TURN_REQUESTS_MAX), now)
             records += turn
             room -= sum(len(record.verdicts) for record in turn if isinstance(record, ApplyRecord))
+            room -= TABLE_COST * sum(isinstance(record, TableRecord) for record in turn)
             if turn:
                 self._clients.inbox.move_to_end(ledger)
         return records

@@ -9,6 +9,8 @@ LEDGER_REQUESTS_MAX: Final = 64
 """Most requests of a client that wait. Further ones are not decided, and the client sends them again."""
 INBOX_BYTES_MAX: Final = 16 << 20
 """Bound of the bytes of all requests that wait."""
+_REQUEST_BYTES: Final = 200
+"""Bytes that a request takes beside its body."""
 
 
 class RequestInbox:
@@ -28,10 +30,11 @@ class RequestInbox:
         if sequence in bodies:
             return
         is_wanted = self.wanted.pop((ledger, sequence), 0) is None
-        has_room = len(bodies) < LEDGER_REQUESTS_MAX and self._bytes + len(body) <= INBOX_BYTES_MAX
+        size = len(body) + _REQUEST_BYTES
+        has_room = len(bodies) < LEDGER_REQUESTS_MAX and self._bytes + size <= INBOX_BYTES_MAX
         if is_wanted or has_room:
             bodies[sequence] = body
-            self._bytes += len(body)
+            self._bytes += size
         else:
             self.dropped += 1
             if not bodies:
@@ -51,11 +54,18 @@ class RequestInbox:
 
     def forget(self, ledger: Ledger, through: int) -> None:
         """Forget the requests of a ledger through a sequence: they are applied."""
+        self._remove(ledger, [sequence for sequence in self._bodies.get(ledger, ()) if sequence <= through])
+
+    def forget_from(self, ledger: Ledger, first: int) -> None:
+        """Forget the requests of a ledger from a sequence on: they are outside its final set."""
+        self._remove(ledger, [sequence for sequence in self._bodies.get(ledger, ()) if sequence >= first])
+
+    def _remove(self, ledger: Ledger, sequences: list[int]) -> None:
         bodies = self._bodies.get(ledger)
         if bodies is None:
             return
-        for sequence in [sequence for sequence in bodies if sequence <= through]:
-            self._bytes -= len(bodies.pop(sequence))
+        for sequence in sequences:
+            self._bytes -= len(bodies.pop(sequence)) + _REQUEST_BYTES
         if not bodies:
             del self._bodies[ledger]
 

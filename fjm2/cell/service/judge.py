@@ -23,7 +23,7 @@ CONSUMERS_MAX: Final = 200
 """Most consumers of one session."""
 CLIENT_SUBSCRIPTIONS_MAX: Final = 1000
 """Most subscriptions with one client id."""
-DESTINATION_SUBSCRIPTIONS_MAX: Final = 1000
+DESTINATION_SUBSCRIPTIONS_MAX: Final = 500
 """Most subscriptions to one destination. It bounds what an acknowledgement costs."""
 TEXT_CHARACTERS_MAX: Final = 1024
 """Length of the longest client id or name. Jakarta Messaging asks for 128."""

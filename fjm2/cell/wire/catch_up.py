@@ -13,7 +13,7 @@ from .ranges import Spans, encode_ledger, read_ledger
 PAGE_SPANS_MAX: Final = 64
 """Most spans of a page: as many as a datagram of 1,400 bytes holds."""
 
-_QUERY = struct.Struct(">BBHIIIQQQ")
+_QUERY = struct.Struct(">BBHIIIQQ")
 _PAGE = struct.Struct(">BBHIIIQQ")
 _U64 = struct.Struct(">Q")
 _COVER = struct.Struct(">QQQ")
@@ -37,9 +37,6 @@ class CatchUpQuery:
     consumer: int
     cell_id: int
     session: int
-    index: int
-    """Index of the decision that made the consumer. A keeper that has not applied it does not answer: it may not know
-    yet what an earlier consumer acknowledged."""
     ledger: Ledger
     first: int
     """Sequence from which on to answer."""
@@ -55,7 +52,6 @@ class CatchUpQuery:
             self.consumer,
             self.cell_id,
             self.session,
-            self.index,
         )
         return head + encode_ledger(self.ledger) + pack(_U64, self.first)
 
@@ -106,7 +102,7 @@ _NO_LEDGER: Final = Ledger(0, 0, 0)
 
 def decode_query(reader: FieldReader) -> CatchUpQuery:
     """Read a consumer's question."""
-    _, is_exact, zero, reply_to, keeper_node, consumer, cell_id, session, index = reader.unpack(_QUERY)
+    _, is_exact, zero, reply_to, keeper_node, consumer, cell_id, session = reader.unpack(_QUERY)
     require(is_exact <= 1 and not zero)
     ledger = read_ledger(reader)
     (first,) = reader.unpack(_U64)
@@ -118,7 +114,6 @@ def decode_query(reader: FieldReader) -> CatchUpQuery:
         consumer=consumer,
         cell_id=cell_id,
         session=session,
-        index=index,
         ledger=ledger,
         first=first,
     )

@@ -107,7 +107,6 @@ command_strategy: SearchStrategy[commands.Command] = st.one_of(
         consumer=u32,
         cell_id=u64,
         session=u64,
-        index=u64,
         ledger=ledgers,
         first=st.integers(1, (1 << 64) - 1),
     ),

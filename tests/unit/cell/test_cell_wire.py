@@ -228,7 +228,6 @@ SAMPLES: dict[str, tuple[str, Any]] = {
             consumer=3,
             cell_id=4,
             session=5,
-            index=6,
             ledger=LEDGER,
             first=7,
         ),

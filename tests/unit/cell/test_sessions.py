@@ -5,7 +5,7 @@ from serving_cells import Alone
 from serving_clients import Client
 
 from fjm2.cell.outgoing import RequestWanted
-from fjm2.cell.service import judge
+from fjm2.cell.service import inbox, judge
 from fjm2.cell.service.inbox import LEDGER_REQUESTS_MAX
 from fjm2.cell.service.reasons import TEXTS, Reason, ReturnReason
 from fjm2.cell.service.state_codec import decode_state, encode_state
@@ -172,6 +172,37 @@ def test_requests_of_a_ledger_that_is_about_to_be_closed_wait_for_its_final_set(
     alone.run(0.2)
     assert client.verdict(sequence) is None  # it is outside the final set, and will never be decided
     assert client.ledger in alone.cell.clients.state.closed
+
+
+def test_requests_outside_a_final_set_take_no_room() -> None:
+    alone = Alone()
+    client = Client(alone)
+    client.open()
+    cell = alone.cell
+    body = encode_request(Open(5, 1, "a"))
+    cell.receive_frames(client.ledger, 3, (body,), 50, alone.now)  # the second one never comes
+    cell.clients.receive_request(client.ledger, 3, body)
+    alone.settle()
+    assert list(cell.clients.inbox.ledgers()) == [client.ledger]
+    alone.decide(FenceRecord(client.ledger))
+    alone.run(0.2)
+    assert not list(cell.clients.inbox.ledgers())
+
+
+def test_the_bytes_of_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "INBOX_BYTES_MAX", 1000)
+    requests = inbox.RequestInbox()
+    for number in range(10):
+        requests.add(Client(None, number).ledger, 1, bytes(100))  # type: ignore[arg-type]
+    assert (len(list(requests.ledgers())), requests.dropped) == (3, 7)
+    for ledger in requests.ledgers():
+        requests.forget(ledger, 1)
+    for number in range(10):
+        requests.add(Client(None, number).ledger, 1, bytes(100))  # type: ignore[arg-type]
+    assert requests.dropped == 14
+    requests.wanted[Client(None, 99).ledger, 7] = None  # type: ignore[arg-type]
+    requests.add(Client(None, 99).ledger, 7, bytes(100))  # type: ignore[arg-type]
+    assert (requests.dropped, requests.wanted) == (14, {})
 
 
 def test_a_keeper_that_has_forgotten_a_request_asks_its_driver_for_it() -> None:

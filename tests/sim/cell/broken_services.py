@@ -1,0 +1,145 @@
+"""Ways to break the rules of the service to clients, each by changing one decision of the code."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from service_worlds import ServiceKeeper
+from subscribers import TOPICS
+
+from fjm2.cell.ledger_table import LedgerTable
+from fjm2.cell.service import pages
+from fjm2.cell.service.clients import Clients
+from fjm2.cell.service.cursors import Cursor
+from fjm2.cell.service.decided import Decided
+from fjm2.cell.service.desk import RequestDesk
+from fjm2.cell.service.judge import Judge
+
+Patch = pytest.MonkeyPatch
+
+
+def share_client_ids(patch: Patch) -> None:
+    """Two clients may have one client id."""
+    patch.setattr(Decided, "owner", lambda *_: None)
+
+
+def share_durable_subscriptions(patch: Patch) -> None:
+    """A durable subscription takes a second consumer."""
+    judge = Judge._judge_subscribe
+
+    def judge_subscribe(self: Judge, session: Any, number: int, request: Any) -> Any:
+        cursors = list(self._state.cursors.values())
+        consumers = [cursor.consumers for cursor in cursors]
+        for cursor in cursors:
+            cursor.consumers = {}
+        try:
+            return judge(self, session, number, request)
+        finally:
+            for cursor, present in zip(cursors, consumers, strict=True):
+                cursor.consumers = present
+
+    patch.setattr(Judge, "_judge_subscribe", judge_subscribe)
+    share_client_ids(patch)
+
+
+def trust_ended_sessions(patch: Patch) -> None:
+    """Requests of sessions that have ended are granted."""
+    judge = Judge.judge
+
+    def trusting(self: Judge, ledger: Any, sequence: int, request: Any) -> Any:
+        judgement = judge(self, ledger, sequence, request)
+        return type(judgement)(type(judgement.reason)(0)) if judgement.reason.name == "NO_SESSION" else judgement
+
+    patch.setattr(Judge, "judge", trusting)
+
+
+def keep_sessions(patch: Patch) -> None:
+    """A session never lapses."""
+    patch.setattr(RequestDesk, "_lapses", lambda *_: [])
+
+
+def release_for_one(patch: Patch) -> None:
+    """A message is released when one of its subscriptions has acknowledged it."""
+    cursors_of = Decided.cursors_of
+    patch.setattr(Decided, "cursors_of", lambda self, frame_hash: cursors_of(self, frame_hash)[:1])
+
+
+def begin_late(patch: Patch) -> None:
+    """A new subscription begins some messages after what has been seen."""
+    highest_seen = LedgerTable.highest_seen
+    patch.setattr(LedgerTable, "highest_seen", lambda self, ledger: highest_seen(self, ledger) + 30)
+
+
+def answer_from_an_old_state(patch: Patch) -> None:
+    """A keeper answers a consumer that it does not know yet: it does not know what an earlier one acknowledged."""
+    cursor_of = Decided.cursor_of
+    topics = [place.frame_hash for place in TOPICS]
+
+    def any_cursor(state: Decided, session: int, consumer: int) -> Cursor | None:
+        return cursor_of(state, session, consumer) or next(
+            (cursor for frame_hash in topics for cursor in state.cursors_of(frame_hash)), None
+        )
+
+    def answer(self: Clients, query: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Decided, "cursor_of", any_cursor)
+            _ANSWER(self, query)
+
+    patch.setattr(Clients, "answer", answer)
+
+
+def forget_cursors(patch: Patch) -> None:
+    """A page names what has been acknowledged as well."""
+    patch.setattr(Cursor, "gaps", lambda *span: iter((span[2:],)))
+
+
+def decide_behind_holes(patch: Patch) -> None:
+    """A page decides about sequences that the keeper has not got."""
+    decided_through = pages._decided_through
+    patch.setattr(pages, "_decided_through", lambda *arguments: decided_through(*arguments) + 5)
+
+
+def reread_nothing(patch: Patch) -> None:
+    """A keeper does not look for messages that came before it knew the subscription."""
+    patch.setattr(ServiceKeeper, "reread", lambda *_: None)
+
+
+def apply_without_requests(patch: Patch) -> None:
+    """A keeper that restarted skips decisions whose requests it has not in memory."""
+    patch.setattr(Clients, "_is_missing", lambda *_: False)
+
+    def tell(self: ServiceKeeper, cell: Any, ledger: Any, sequence: int, frame: bytes) -> None:
+        if frame[:1] == b"M" or self.world.random.random() > 0.2:
+            _TELL(self, cell, ledger, sequence, frame)
+
+    patch.setattr(ServiceKeeper, "tell", tell)
+
+
+def decide_twice(patch: Patch) -> None:
+    """A new manager judges anew what is decided in the log, and not applied yet."""
+
+    def begin(self: RequestDesk, now: float) -> Decided:
+        self._draft = Decided()
+        self._judge = Judge(self._draft, self._replica.ledgers, self._clients.backlog)
+        self._began_at = now
+        return self._draft
+
+    patch.setattr(RequestDesk, "_begin", begin)
+
+
+_ANSWER = Clients.answer
+_TELL = ServiceKeeper.tell
+BROKEN: dict[str, Callable[[Patch], None]] = {
+    "share client ids": share_client_ids,
+    "share durable subscriptions": share_durable_subscriptions,
+    "trust ended sessions": trust_ended_sessions,
+    "keep sessions": keep_sessions,
+    "release for one": release_for_one,
+    "begin late": begin_late,
+    "answer from an old state": answer_from_an_old_state,
+    "forget cursors": forget_cursors,
+    "decide behind holes": decide_behind_holes,
+    "reread nothing": reread_nothing,
+    "apply without requests": apply_without_requests,
+    "decide twice": decide_twice,
+}

@@ -1,0 +1,268 @@
+"""Cells in virtual time whose writers are clients of the cell."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import partial
+
+from cells import BrokenPromiseError, Keeper, World
+from subscriber_model import Model
+from subscribers import CLIENT_NODE, WINDOW, Client, message_hash
+
+from fjm2.base.ledger import SEQUENCE_MAX, Ledger
+from fjm2.base.ranges import RangeSet
+from fjm2.cell.cell import Cell
+from fjm2.cell.outgoing import (
+    Decided,
+    Event,
+    Outgoing,
+    Released,
+    Replay,
+    RequestWanted,
+    SendCommand,
+    SendEntry,
+    SendStored,
+    State,
+    StateChanged,
+    TableChanged,
+)
+from fjm2.cell.service.reasons import Reason
+from fjm2.cell.service.state_codec import encode_state
+from fjm2.cell.wire.ranges import DECISION_LANE
+
+
+class ServiceKeeper(Keeper):
+    """A keeper whose driver tells its cell what frames are."""
+
+    def __init__(self, world: World, number: int, members_wanted: int) -> None:
+        super().__init__(world, number, members_wanted)
+        self.released: dict[Ledger, RangeSet] = defaultdict(RangeSet)
+        self.heard: dict[tuple[Ledger, int], bytes] = {}
+        """Frames that the cell was told of in this life. Some are not on disk yet."""
+
+    def start(self) -> None:
+        self.released.clear()
+        self.heard.clear()
+        super().start()
+        if self.cell is None:
+            return
+        for ledger in self.disk.journal.ledgers():
+            if ledger.lane != DECISION_LANE:
+                for sequence, frame in self.disk.frames(ledger, 1, SEQUENCE_MAX - 1):
+                    self.tell(self.cell, ledger, sequence, frame)
+        self.settle()
+
+    def tell(self, cell: Cell, ledger: Ledger, sequence: int, frame: bytes) -> None:
+        """Tell the cell what a frame is."""
+        self.heard[ledger, sequence] = frame
+        frame_hash = message_hash(frame)
+        if frame_hash is None:
+            cell.clients.receive_request(ledger, sequence, frame[1:])
+        else:
+            cell.clients.note_messages(frame_hash, ledger, sequence, 1)
+
+    def handle_event(self, cell: Cell, event: Event) -> None:
+        match event:
+            case TableChanged():
+                if event.is_added:
+                    self.reread(cell, event)
+                cell.handle_table_ready(event.version)
+            case RequestWanted():
+                for sequence, frame in self.on_disk(event.ledger, event.sequence, event.sequence):
+                    self.tell(cell, event.ledger, sequence, frame)
+            case Released():
+                for first, last in event.ranges:
+                    self.released[event.ledger].add(first, last + 1)
+            case Replay() if event.to_node >= CLIENT_NODE:
+                self.replay_to_client(event)
+            case _:
+                super().handle_event(cell, event)
+
+    def reread(self, cell: Cell, event: TableChanged) -> None:
+        """Tell the cell of all messages from the start of a subscription on."""
+        starts = dict(event.starts)
+        frame_hash = event.subscription.destination.frame_hash
+        for (ledger, sequence), frame in self.heard.items():
+            if sequence >= starts.get(ledger, 1) and message_hash(frame) == frame_hash:
+                self.released[ledger].remove(sequence, sequence + 1)
+                cell.clients.note_messages(frame_hash, ledger, sequence, 1)
+
+    def on_disk(self, ledger: Ledger, first: int, last: int) -> list[tuple[int, bytes]]:
+        """Return frames that are on disk."""
+        return self.disk.frames(ledger, first, last)
+
+    def replay_to_client(self, event: Replay) -> None:
+        world = self.world
+        assert isinstance(world, ServiceWorld)
+        client = world.client_at(event.to_node)
+        for each in event.ranges:
+            for sequence, frame in self.on_disk(each.ledger, each.first, each.last):
+                if client is not None and sequence not in self.released[each.ledger]:
+                    hear = partial(client.hear, each.ledger, sequence, frame)
+                    world.tell_client(self, client, hear)
+
+
+class ServiceWorld(World):
+    """A world whose writers are clients of the cell."""
+
+    keeper_type = ServiceKeeper
+
+    def __init__(self, seed: int, keepers: int = 3, client_ids: str = "aba", **options: float) -> None:
+        self.clients: list[Client] = []
+        self.model = Model()
+        self.refusals: Counter[Reason] = Counter()
+        self.lives = 0
+        self.client_ids = client_ids
+        super().__init__(seed, keepers, 0, **options)  # type: ignore[arg-type]
+        for number in range(len(client_ids)):
+            self.revive(number)
+
+    # Clients
+
+    def revive(self, number: int) -> None:
+        """Start a client anew: its new life has another node, another ledger, and the client id of the old one."""
+        client = Client(self, number, self.lives, self.client_ids[number])
+        self.lives += 1
+        self.clients[number : number + 1] = [client]
+
+    def client_at(self, node: int) -> Client | None:
+        return next((client for client in self.clients if client.node == node and client.is_alive), None)
+
+    def tell_client(self, source: Keeper | Client, client: Client, act: Callable[[], None]) -> None:
+        """Deliver something to a client: perhaps never, perhaps late, perhaps twice."""
+        if not (source.reachable and client.reachable) and source is not client:
+            return
+        for _ in range(2 if self.random.random() < self.loss / 2 else 1):
+            if self.random.random() >= self.loss:
+                self.later(self.delay(), lambda: act() if client.is_alive else None)
+
+    def send(self, source: Keeper, message: Outgoing) -> None:
+        match message:
+            case SendCommand():
+                data = message.command.encode()
+                for client in self.clients:
+                    self.tell_client(source, client, lambda c=client: c.receive(data, source.node))
+            case SendEntry():
+                epoch, index, body = message.epoch, message.index, message.data
+                for client in self.clients:
+                    self.tell_client(source, client, lambda c=client: c.receive_entry(epoch, index, body))
+            case SendStored() if message.to_node >= CLIENT_NODE:
+                stored = message.stored.encode()
+                found = self.client_at(message.to_node)
+                if found is not None:
+                    self.tell_client(source, found, lambda c=found: c.receive(stored, source.node))
+                return
+        super().send(source, message)
+
+    def deliver_frames(
+        self,
+        source: Keeper | Client,  # type: ignore[override]
+        target: Keeper,
+        ledger: Ledger,
+        sequence: int,
+        frame: bytes | None,
+        *,
+        is_fetched: bool = False,
+    ) -> None:
+        assert frame is not None
+        node, is_urgent = source.node, message_hash(frame) is None
+
+        def act(cell: Cell) -> None:
+            cell.receive_frames(ledger, sequence, (frame,), node, self.now, is_fetched=is_fetched, is_urgent=is_urgent)
+            assert isinstance(target, ServiceKeeper)
+            target.tell(cell, ledger, sequence, frame)
+
+        self.deliver(source, target, act)  # type: ignore[arg-type]
+
+    # Faults
+
+    def decide(self) -> None:
+        """Let something happen to a client."""
+        number = self.random.randrange(len(self.clients))
+        client = self.clients[number]
+        match self.random.randrange(12):
+            case 0:
+                client.crash()
+                delay = self.random.choice((0.1, 1.0, 5.0))
+                self.later(delay, lambda: self.revive(number) if client in self.clients else None)
+            case 1 | 2:
+                client.reachable = False
+                self.later(self.random.uniform(0.1, 8.0), lambda: self.reach(client))
+            case _:
+                pass
+
+    def heal_keepers(self) -> None:
+        for keeper in self.keepers:
+            keeper.reachable = True
+            keeper.disk.mend()
+            if keeper.cell is None:
+                keeper.start()
+
+    def reach(self, client: Client) -> None:
+        client.reachable = client.is_alive
+
+    # Promises
+
+    def check_event(self, keeper: Keeper, event: object) -> None:
+        super().check_event(keeper, event)
+        assert keeper.cell is not None
+        match event:
+            case StateChanged(state=State.RECOVERING):
+                keeper.confirmed_before = dict(self.model.confirmed)
+            case Released():
+                self.model.check_released(event.ledger, event.ranges, keeper.cell.clients.state.table_version)
+            case Decided(index=index) if index == self.model.index + 1:
+                self.model.apply(index, event.records, self.now)
+            case _:
+                pass
+
+    def check_end(self) -> None:
+        """Heal everything, and check that nothing is lost and that all members have the same state."""
+        self.loss = 0.02
+        self.heal_keepers()
+        for number, client in enumerate(list(self.clients)):
+            client.reachable = client.is_alive
+            if not client.is_alive:
+                self.revive(number)
+        self.run_until(lambda: self.manager is not None)
+        self.run(2.0)
+        for client in self.clients:
+            client.is_quiet = True
+        self.run_until(lambda: all(client.confirmed == client.sent for client in self.clients))
+        self.run_until(self.has_drained, 60.0)
+        self.model.check_end()
+        while self.clients:
+            self.clients.pop().crash()
+        self.run_until(self.is_settled)
+        first, *others = (encode_state(keeper.cell.clients.state) for keeper in self.keepers if keeper.cell is not None)
+        if any(other != first for other in others):
+            raise BrokenPromiseError("members that applied the same decisions have different states")
+
+    def has_drained(self) -> bool:
+        """Return True if all subscriptions have what they are to get, and all clients their answers."""
+        holders = [client for client in self.clients if client.consumer is not None]
+        has_answers = all(
+            not any(sequence < client.sent - WINDOW for sequence in client.pending) for client in self.clients
+        )
+        return (
+            {client.client_id for client in holders} == set(self.client_ids)
+            and has_answers
+            and not self.model.undelivered()
+        )
+
+    def is_settled(self) -> bool:
+        """Return True if all keepers have applied the whole log, and nobody has a session any more."""
+        keeper = self.manager
+        if keeper is None or keeper.cell is None:
+            return False
+        last = keeper.cell.replica.log.last_index
+        return not keeper.cell.clients.state.sessions and all(
+            each.cell is not None and each.cell.clients.state.index == last for each in self.keepers
+        )
+
+    def describe(self) -> str:
+        clients = ", ".join(
+            f"{client.node} {client.client_id}: {client.confirmed}/{client.sent} open={client.is_open} "
+            f"consumer={client.consumer and client.consumer.number} pending={list(client.pending)[:3]}"
+            for client in self.clients
+        )
+        return f"{super().describe()}{clients}; undelivered {self.model.undelivered()[:3]}"

@@ -1,0 +1,237 @@
+"""Promises of a cell to its durable subscribers, checked against a model that knows nothing of the code.
+
+The model replays the decisions in their order, and knows of each frame when it was sent and how far it was confirmed.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cells import BrokenPromiseError
+
+from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
+from fjm2.cell.service.reasons import Reason
+from fjm2.cell.wire.ranges import Spans
+from fjm2.cell.wire.records import ApplyRecord, CloseRecord, Record, ReturnRecord, Subscription, TableRecord
+from fjm2.cell.wire.requests import Ack, Close, Open, Request, Subscribe, Unsubscribe, decode_request
+
+
+class Sent(NamedTuple):
+    """A message as it was sent."""
+
+    topic: str
+    at: float
+
+
+class Generation:
+    """A subscription from the moment at which it is added until it is dropped."""
+
+    def __init__(self, subscription: Subscription, starts: dict[Ledger, int], version: int, now: float) -> None:
+        self.subscription = subscription
+        self.topic = subscription.destination.name
+        self.starts = starts
+        self.version = version
+        self.added_at = now
+        self.complete_at: float | None = None
+        self.active: tuple[int, int] | None = None
+        """Session and number of the consumer."""
+        self.acked: dict[Ledger, RangeSet] = defaultdict(RangeSet)
+        self.delivered: dict[Ledger, RangeSet] = defaultdict(RangeSet)
+
+    def needs(self, ledger: Ledger, sequence: int) -> bool:
+        return sequence >= self.starts.get(ledger, 1) and sequence not in self.acked[ledger]
+
+
+class Model:
+    """Everything that was sent, decided and delivered."""
+
+    def __init__(self) -> None:
+        self.index = 0
+        self.table_version = 0
+        self.requests: dict[tuple[Ledger, int], Request] = {}
+        self.messages: dict[Ledger, dict[int, Sent]] = defaultdict(dict)
+        self.confirmed: dict[Ledger, int] = {}
+        self.final: dict[Ledger, Spans] = {}
+        self.sessions: dict[int, tuple[Ledger, str]] = {}
+        self.subscriptions: dict[tuple[str, str], Generation] = {}
+        self.consumers: dict[tuple[int, int], Generation] = {}
+        """All consumers that there ever were."""
+        self.last: dict[tuple[int, int, Ledger], int] = {}
+        """Last message that each consumer got of each ledger."""
+        self.counts: dict[str, int] = defaultdict(int)
+        """Number of times that things happened, so that a test can say that they did."""
+
+    # Clients
+
+    def topic_of(self, client_id: str, name: str) -> int:
+        """Return the topic of a subscription; 0 if there is none."""
+        found = self.subscriptions.get((client_id, name))
+        return 0 if found is None else int(found.topic.removeprefix("topic"))
+
+    def note_sent(self, ledger: Ledger, sequence: int, frame: bytes, now: float) -> None:
+        if frame[:1] == b"M":
+            self.messages[ledger][sequence] = Sent(f"topic{frame[1:2].decode()}", now)
+        else:
+            request = decode_request(frame[1:])
+            assert request is not None
+            self.requests[ledger, sequence] = request
+
+    def note_confirmed(self, ledger: Ledger, through: int) -> None:
+        self.confirmed[ledger] = max(through, self.confirmed.get(ledger, 0))
+
+    def complete(self, session: int, number: int, now: float) -> None:
+        """Note that creating a subscription returned: from now on it gets everything."""
+        generation = self.consumers[session, number]
+        if generation.complete_at is None:
+            generation.complete_at = now
+
+    def deliver(self, session: int, number: int, ledger: Ledger, sequence: int, frame: bytes) -> None:
+        """Check a delivery. A consumer whose session has ended does not count: its acknowledgements are refused."""
+        generation = self.consumers[session, number]
+        if generation.active != (session, number):
+            self.counts["late deliveries"] += 1
+            return
+        where = f"message {sequence} of {ledger} to consumer {number} of session {session:x}"
+        if f"topic{frame[1:2].decode()}" != generation.topic:
+            raise BrokenPromiseError(f"{where}: of another topic")
+        if sequence in generation.acked[ledger]:
+            raise BrokenPromiseError(f"{where}: it was acknowledged by a decision, and came back")
+        last = self.last.get((session, number, ledger), 0)
+        if sequence <= last:
+            raise BrokenPromiseError(f"{where}: out of order, after {last}")
+        for other, sent in self.messages[ledger].items():
+            if last < other < sequence and sent.topic == generation.topic and generation.needs(ledger, other):
+                raise BrokenPromiseError(f"{where}: {other} was left out")
+        self.last[session, number, ledger] = sequence
+        if sequence in generation.delivered[ledger]:
+            self.counts["redeliveries"] += 1
+        generation.delivered[ledger].add(sequence, sequence + 1)
+        self.counts["deliveries"] += 1
+
+    # Decisions
+
+    def apply(self, index: int, records: Sequence[Record], now: float) -> None:
+        """Take the records of the next entry."""
+        self.index = index
+        for record in records:
+            match record:
+                case TableRecord():
+                    self._change_table(record, now)
+                case ApplyRecord():
+                    for sequence, reason in record.verdicts:
+                        self._judge(record.ledger, sequence, Reason(reason))
+                case ReturnRecord():
+                    self.counts["lapses"] += 1
+                    self._end(record.session)
+                case CloseRecord():
+                    self.final.setdefault(record.ledger, record.final)
+                case _:
+                    pass
+
+    def _change_table(self, record: TableRecord, now: float) -> None:
+        if record.version != self.table_version + 1:
+            raise BrokenPromiseError(f"table version {record.version} after {self.table_version}")
+        self.table_version = record.version
+        key = record.subscription.client_id, record.subscription.name
+        old = self.subscriptions.pop(key, None)
+        if old is not None and old.active is not None:
+            raise BrokenPromiseError(f"subscription {key} was dropped while consumer {old.active} was active")
+        if record.is_added:
+            self.subscriptions[key] = Generation(record.subscription, dict(record.starts), record.version, now)
+
+    def _judge(self, ledger: Ledger, sequence: int, reason: Reason) -> None:
+        request = self.requests[ledger, sequence]
+        session = self.sessions.get(request.session)
+        if reason is not Reason.GRANTED:
+            self._check_refusal(request, reason)
+            return
+        match request:
+            case Open():
+                others = [each for each in self.sessions.values() if each[1] == request.client_id and each[0] != ledger]
+                if others:
+                    raise BrokenPromiseError(f"client id {request.client_id} is used by {ledger} and {others}")
+                self.sessions[request.session] = ledger, request.client_id
+            case _ if session is None or session[0] != ledger:
+                raise BrokenPromiseError(f"{request} was granted without a session")
+            case Subscribe():
+                self._attach(request, session[1], sequence)
+            case Ack():
+                self.counts["acknowledgements"] += 1
+                for each in request.ranges:
+                    self.consumers[request.session, each.consumer].acked[each.ledger].add(each.first, each.last + 1)
+            case Close(consumers=()):
+                self._end(request.session)
+            case Close():
+                for number in request.consumers:
+                    self.consumers[request.session, number].active = None
+            case Unsubscribe():
+                self.counts["unsubscriptions"] += 1
+                if (session[1], request.name) in self.subscriptions:
+                    raise BrokenPromiseError(f"{request} was granted, and the subscription is still there")
+            case _:
+                raise BrokenPromiseError(f"{request} was granted, and nobody offers it")
+
+    def _check_refusal(self, request: Request, reason: Reason) -> None:
+        session = self.sessions.get(request.session)
+        if reason is Reason.NO_SESSION and session is not None:
+            raise BrokenPromiseError(f"{request} was refused, and the session is open")
+        if reason is Reason.CONSUMER_ACTIVE and isinstance(request, Subscribe | Unsubscribe) and session is not None:
+            is_active = self.subscriptions[session[1], request.name].active is not None
+            if not is_active:
+                raise BrokenPromiseError(f"{request} was refused, and no consumer is active")
+
+    def _attach(self, request: Subscribe, client_id: str, sequence: int) -> None:
+        generation = self.subscriptions.get((client_id, request.name))
+        if generation is None or generation.topic != request.destination.name:
+            raise BrokenPromiseError(f"{request} was granted, and there is no such subscription")
+        if generation.active is not None:
+            raise BrokenPromiseError(f"{request}: {generation.active} has the subscription already")
+        generation.active = request.session, sequence
+        self.consumers[generation.active] = generation
+
+    def _end(self, session: int) -> None:
+        self.sessions.pop(session, None)
+        for generation in self.subscriptions.values():
+            if generation.active is not None and generation.active[0] == session:
+                generation.active = None
+
+    # Checks
+
+    def check_released(self, ledger: Ledger, ranges: Spans, table_version: int) -> None:
+        """Check that a keeper gives up nothing that a subscription of its table needs.
+
+        For a subscription that it does not know yet it has to get again what it gave up, before it knows it.
+        """
+        for first, last in ranges:
+            for sequence in range(first, last + 1):
+                if any(low <= sequence <= high for low, high in self.final.get(ledger, ((1, 1 << 64),))):
+                    self._check_needless(ledger, sequence, table_version)
+        self.counts["releases"] += 1
+
+    def _check_needless(self, ledger: Ledger, sequence: int, table_version: int) -> None:
+        sent = self.messages[ledger][sequence]
+        for key, generation in self.subscriptions.items():
+            is_after = sent.at > generation.added_at and generation.topic == sent.topic
+            if is_after and generation.version <= table_version and generation.needs(ledger, sequence):
+                raise BrokenPromiseError(f"message {sequence} of {ledger} was released, and {key} needs it")
+
+    def undelivered(self) -> list[tuple[str, Ledger, int]]:
+        """Return confirmed messages that a subscription is to get, and has not got."""
+        return [
+            (generation.topic, ledger, sequence)
+            for generation in self.subscriptions.values()
+            if generation.complete_at is not None
+            for ledger, messages in self.messages.items()
+            for sequence, sent in messages.items()
+            if sent.topic == generation.topic
+            and sent.at > generation.complete_at
+            and sequence <= self.confirmed.get(ledger, 0)
+            and sequence not in generation.delivered[ledger]
+        ]
+
+    def check_end(self) -> None:
+        """Check that nothing is lost."""
+        lost = self.undelivered()
+        if lost:
+            raise BrokenPromiseError(f"{len(lost)} messages are lost, the first is {lost[0]}")

@@ -1,0 +1,70 @@
+"""Tests of durable subscribers of whole cells, in virtual time."""
+
+import os
+
+import broken_services
+import pytest
+from cells import BrokenPromiseError, wander
+from service_worlds import ServiceWorld
+
+from fjm2.cell.service.reasons import Reason
+
+SEED = int(os.environ.get("FJM2_SEED", "1"))
+"""First of the seeds. A failing test names its own."""
+SEEDS_TO_BREAK = 20
+"""Number of seeds in which a broken rule has to be found. Most are found in the first one."""
+
+
+def wandered(seed: int, *, keepers: int = 3) -> ServiceWorld:
+    """Return a cell with clients after a while of faults, healed and checked.
+
+    First everything breaks, then clients only: sessions lapse where a manager serves for longer than their lease.
+    """
+    print(f"ServiceWorld: {seed=}")
+    world = ServiceWorld(seed, keepers, loss=0.08, slow_syncs=0.2)
+    world.run(5.0)
+    wander(world, 12.0)
+    world.heal_keepers()
+    for _ in range(40):
+        world.run(world.random.expovariate(3.0))
+        world.decide()
+    world.check_end()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 6))
+def test_subscribers_get_what_they_are_promised(seed: int) -> None:
+    wandered(seed)
+
+
+@pytest.mark.parametrize("keepers", [1, 5])
+def test_subscribers_of_cells_of_one_and_of_five(keepers: int) -> None:
+    wandered(SEED, keepers=keepers)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(1000, 1300))
+def test_subscribers_get_what_they_are_promised_for_many_seeds(seed: int) -> None:
+    wandered(seed, keepers=(1, 3, 3, 5)[seed % 4])
+
+
+def test_random_faults_reach_what_is_promised() -> None:
+    """The tests above mean something only if messages are delivered again, sessions lapse, and requests are refused."""
+    worlds = [wandered(seed) for seed in range(SEED, SEED + 5)]
+    counts = {key for world in worlds for key, count in world.model.counts.items() if count}
+    assert counts >= {"deliveries", "redeliveries", "acknowledgements", "releases", "lapses", "late deliveries", "gaps"}
+    refusals = {reason for world in worlds for reason in world.refusals}
+    assert refusals >= {Reason.CLIENT_ID_TAKEN, Reason.CONSUMER_ACTIVE}
+
+
+@pytest.mark.parametrize("name", broken_services.BROKEN)
+def test_a_broken_rule_of_the_service_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rule is needed, and the simulator sees that."""
+    broken_services.BROKEN[name](monkeypatch)
+    for seed in range(SEEDS_TO_BREAK):
+        try:
+            wandered(seed)
+        except BrokenPromiseError as error:
+            print(f"{name}: {seed=}: {error}")
+            return
+    pytest.fail(f"{name}: nothing broke in {SEEDS_TO_BREAK} seeds")
