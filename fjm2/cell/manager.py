@@ -36,7 +36,7 @@ class Manager:
         self.reports = Reports(epoch, context.cell_id)
         self._change = MemberChange(context, replica, self.reports, epoch, now)
         self._closing = LedgerClosing(context, replica, self.reports, clients.state)
-        self.desk = RequestDesk(context, replica, clients)
+        self.desk = RequestDesk(context, replica, clients, self.reports)
         self._number = 0
         self._sent_at: dict[int, float] = {}
         """Times of the last heartbeats, for as long as their answers renew the lease."""

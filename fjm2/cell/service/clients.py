@@ -8,6 +8,7 @@ from fjm2.cell.context import Context
 from fjm2.cell.outgoing import Released, Replay, RequestWanted, SendCommand
 from fjm2.cell.replica import Replica
 from fjm2.cell.wire.catch_up import CatchUpQuery
+from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.leases import decode_leases
 from fjm2.cell.wire.ranges import Spans
 from fjm2.cell.wire.records import CloseRecord
@@ -43,6 +44,10 @@ class Clients:
     def state(self) -> Decided:
         """The state that decisions left."""
         return self._section.state
+
+    @property
+    def me(self) -> Member:
+        return self._context.me
 
     # Input
 

@@ -7,6 +7,7 @@ from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.cell.wire.ranges import Position
 from fjm2.cell.wire.records import Subscription
+from fjm2.cell.wire.requests import SubscriptionFlag
 
 CURSOR_RANGES_MAX: Final = 256
 """Most separate ranges that a subscription may have acknowledged of one ledger."""
@@ -27,9 +28,12 @@ class Cursor:
 
     Acknowledged sequences may include those of frames to other destinations: a consumer that hears a ledger in order
     acknowledges all through its last message, so that its cursor is one range.
+
+    The messages of a shared subscription are handed to one consumer each. What is handed includes the sequences before
+    a message that are for nobody, so that all that is acknowledged makes few ranges here, too.
     """
 
-    __slots__ = ("_acked", "consumers", "frame_hash", "subscription")
+    __slots__ = ("_acked", "_again", "_handed", "consumers", "frame_hash", "subscription")
 
     def __init__(self, subscription: Subscription, starts: Iterable[Position]) -> None:
         self.subscription = subscription
@@ -37,13 +41,94 @@ class Cursor:
         self.consumers: dict[ConsumerKey, int] = {}
         """Credit of each consumer."""
         self._acked: dict[Ledger, RangeSet] = {}
+        self._handed: dict[ConsumerKey, dict[Ledger, RangeSet]] = {}
+        """Sequences that each consumer of a shared subscription holds."""
+        self._again: dict[Ledger, RangeSet] = {}
+        """Sequences that were handed out and came back."""
         for ledger, sequence in starts:
             self.acknowledge(ledger, _FIRST, sequence)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if each message goes to one of several consumers."""
+        return bool(self.subscription.flags & SubscriptionFlag.SHARED)
+
+    # Handing out
+
+    def hand(self, consumer: ConsumerKey, ledger: Ledger, first: int, end: int) -> None:
+        """Note that a consumer holds the sequences first, ..., end - 1."""
+        self._handed.setdefault(consumer, {}).setdefault(ledger, RangeSet()).add(first, end)
+
+    def note_again(self, ledger: Ledger, first: int, end: int) -> None:
+        """Note that sequences were handed out before."""
+        self._again.setdefault(ledger, RangeSet()).add(first, end)
+
+    def holds(self, consumer: ConsumerKey, ledger: Ledger, first: int, end: int) -> bool:
+        """Return True if a consumer holds the sequences first, ..., end - 1."""
+        held = self._handed.get(consumer, {}).get(ledger)
+        return held is not None and held.covers(first, end)
+
+    def held_within(self, consumer: ConsumerKey, ledger: Ledger, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges between first and end that a consumer holds."""
+        held = self._handed.get(consumer, {}).get(ledger)
+        return iter(()) if held is None else held.within(first, end)
+
+    def end_held(self, consumer: ConsumerKey, ledger: Ledger, sequence: int) -> int:
+        """Return the first sequence from one on that a consumer does not hold."""
+        held = self._handed.get(consumer, {}).get(ledger)
+        return sequence if held is None else held.end_of(sequence)
+
+    def take(self, consumer: ConsumerKey, ledger: Ledger, first: int, end: int) -> None:
+        """Note that a consumer does not hold sequences any more: it acknowledged them, or gave them back."""
+        ledgers = self._handed.get(consumer, {})
+        held = ledgers.get(ledger)
+        if held is not None:
+            held.remove(first, end)
+            if not held:
+                del ledgers[ledger]
+            if not ledgers:
+                del self._handed[consumer]
+
+    def give_back(self, consumer: ConsumerKey) -> None:
+        """Take back all that a consumer holds."""
+        for ledger, held in self._handed.pop(consumer, {}).items():
+            for first, end in held:
+                self.note_again(ledger, first, end)
+
+    def free(self, ledger: Ledger, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges below `end` that are neither acknowledged nor held."""
+        taken = self._acked.get(ledger, RangeSet()).copy()
+        for ledgers in self._handed.values():
+            if ledger in ledgers:
+                taken.update(ledgers[ledger])
+        return taken.gaps(_FIRST, end)
+
+    def again_within(self, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the ranges between first and end that were handed out before."""
+        again = self._again.get(ledger)
+        return [] if again is None else list(again.within(first, end))
+
+    def handed(self) -> Iterator[tuple[ConsumerKey, Ledger, RangeSet]]:
+        """Yield what consumers hold of each ledger, in the order in which that was decided."""
+        for consumer, ledgers in self._handed.items():
+            for ledger, held in ledgers.items():
+                yield consumer, ledger, held
+
+    def returned(self) -> Iterator[tuple[Ledger, RangeSet]]:
+        """Yield what was handed out before of each ledger, in the order in which that was first decided."""
+        return iter(self._again.items())
+
+    # Acknowledging
 
     def acknowledge(self, ledger: Ledger, first: int, end: int) -> None:
         """Note that the sequences first, ..., end - 1 are acknowledged, or lie before the start."""
         if first < end:
             self._acked.setdefault(ledger, RangeSet()).add(first, end)
+            again = self._again.get(ledger)
+            if again is not None:
+                again.remove(first, end)
+                if not again:
+                    del self._again[ledger]
 
     def is_too_scattered(self, ledger: Ledger, first: int, end: int) -> bool:
         """Return True if the sequences first, ..., end - 1 would be one range too many."""

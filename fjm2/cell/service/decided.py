@@ -16,12 +16,13 @@ from fjm2.cell.wire.ranges import Spans
 from fjm2.cell.wire.records import (
     ApplyRecord,
     CloseRecord,
+    HandRecord,
     Record,
     ReturnRecord,
     TableRecord,
     TimeRecord,
 )
-from fjm2.cell.wire.requests import Ack, Close, Open, Request, Subscribe
+from fjm2.cell.wire.requests import Ack, Close, Open, Request, Return, Subscribe
 
 from .cursors import ConsumerKey, Cursor
 from .reasons import Reason
@@ -81,6 +82,7 @@ class Decided:
         self._session_counts: Counter[Ledger | str] = Counter()
         """Number of sessions of each client, and with each client id."""
         self._client_cursors: Counter[str] = Counter()
+        self._shared: dict[SubscriptionKey, Cursor] = {}
         self._by_hash: dict[int, dict[SubscriptionKey, Cursor]] = {}
 
     # Questions
@@ -104,6 +106,10 @@ class Decided:
     def cursors_of(self, frame_hash: int) -> list[Cursor]:
         """Return the cursors of all subscriptions to a destination."""
         return list(self._by_hash.get(frame_hash, {}).values())
+
+    def shared_cursors(self) -> list[Cursor]:
+        """Return the cursors of shared subscriptions that have consumers, in the order in which they got them."""
+        return list(self._shared.values())
 
     def cursor_of(self, session: int, consumer: int) -> Cursor | None:
         """Return the cursor that a consumer of a session moves."""
@@ -129,12 +135,14 @@ class Decided:
                     self._apply_verdicts(record, find)
                 case ReturnRecord():
                     self.end_session(record.session)
+                case HandRecord():
+                    self._hand_out(record)
                 case CloseRecord():
                     self._close_ledger(record)
                 case TimeRecord():
                     self._pass_time(record.milliseconds)
                 case _:
-                    pass  # for the log, and for those who hand messages out
+                    pass  # for the log
 
     def _apply_table(self, record: TableRecord) -> None:
         if record.version != self.table_version + 1:
@@ -150,6 +158,8 @@ class Decided:
         """Count a cursor that was added."""
         self._client_cursors[key.client_id] += 1
         self._by_hash.setdefault(cursor.frame_hash, {})[key] = cursor
+        if cursor.is_shared and cursor.consumers:
+            self._shared[key] = cursor
 
     def _drop(self, key: SubscriptionKey) -> None:
         cursor = self.cursors.pop(key, None)
@@ -157,6 +167,7 @@ class Decided:
             return
         for session, number in cursor.consumers:
             del self.sessions[session].consumers[number]
+        self._shared.pop(key, None)
         _count_down(self._client_cursors, key.client_id)
         others = self._by_hash[cursor.frame_hash]
         del others[key]
@@ -182,6 +193,8 @@ class Decided:
                 self._attach(request, sequence & 0xFFFF_FFFF)
             case Ack():
                 self._acknowledge(request)
+            case Return():
+                self._give_back(request)
             case Close(consumers=()):
                 self.end_session(request.session)
             case Close():
@@ -221,19 +234,39 @@ class Decided:
         if cursor is not None and number not in session.consumers:
             cursor.consumers[ConsumerKey(request.session, number)] = request.credit
             session.consumers[number] = key
+            if cursor.is_shared:
+                self._shared[key] = cursor
 
     def _detach(self, number: int, consumer: int) -> None:
         session = self.sessions.get(number)
         key = None if session is None else session.consumers.pop(consumer, None)
         if key is not None:
-            del self.cursors[key].consumers[ConsumerKey(number, consumer)]
+            cursor = self.cursors[key]
+            del cursor.consumers[ConsumerKey(number, consumer)]
+            cursor.give_back(ConsumerKey(number, consumer))
+            if not cursor.consumers:
+                self._shared.pop(key, None)
 
     def _acknowledge(self, request: Ack) -> None:
         for each in request.ranges:
             cursor = self.cursor_of(request.session, each.consumer)
             if cursor is not None:
+                cursor.take(ConsumerKey(request.session, each.consumer), each.ledger, each.first, each.last + 1)
                 cursor.acknowledge(each.ledger, each.first, each.last + 1)
                 self.touched[Touched(cursor.frame_hash, each.ledger)] = None
+
+    def _give_back(self, request: Return) -> None:
+        for each in request.ranges:
+            cursor = self.cursor_of(request.session, each.consumer)
+            if cursor is not None and cursor.is_shared:
+                cursor.take(ConsumerKey(request.session, each.consumer), each.ledger, each.first, each.last + 1)
+                cursor.note_again(each.ledger, each.first, each.last + 1)
+
+    def _hand_out(self, record: HandRecord) -> None:
+        for each, session in record.hands:
+            cursor = self.cursor_of(session, each.consumer)
+            if cursor is not None:
+                cursor.hand(ConsumerKey(session, each.consumer), each.ledger, each.first, each.last + 1)
 
     # Closed ledgers
 

@@ -5,12 +5,14 @@ from typing import Final
 from fjm2.base.ledger import Ledger
 from fjm2.cell.context import Context
 from fjm2.cell.replica import Replica
+from fjm2.cell.reports import Reports
 from fjm2.cell.times import SESSION_LEASE_S
-from fjm2.cell.wire.records import ApplyRecord, Record, ReturnRecord, TableRecord, TimeRecord, Verdict
+from fjm2.cell.wire.records import ApplyRecord, HandRecord, Record, ReturnRecord, TableRecord, TimeRecord, Verdict
 from fjm2.cell.wire.requests import Ack, decode_request
 
 from .clients import Clients
 from .decided import Decided
+from .hands import Hander
 from .judge import Judge
 from .reasons import Reason, ReturnReason
 from .state_codec import decode_state, encode_state
@@ -38,10 +40,11 @@ class RequestDesk:
     A manager's entries are committed in order, or it is no manager any more and the draft is dropped with it.
     """
 
-    def __init__(self, context: Context, replica: Replica, clients: Clients) -> None:
+    def __init__(self, context: Context, replica: Replica, clients: Clients, reports: Reports) -> None:
         self._context = context
         self._replica = replica
         self._clients = clients
+        self._hander = Hander(replica, clients, reports)
         self.news: Final = TableNews(context, replica.table)
         """News of the table for publishers."""
         self._draft: Decided | None = None
@@ -71,6 +74,10 @@ class RequestDesk:
         records = [*self._time_records(draft, now), *self._lapses(draft, now)]
         draft.apply(records, self._clients.find_request)
         records += self._judge_requests(draft, now)
+        hands = self._hander.next_hands(draft, now)
+        if hands:
+            records.append(HandRecord(hands))
+            draft.apply((records[-1],), self._clients.find_request)
         draft.touched.clear()
         return tuple(records)
 

@@ -6,12 +6,12 @@ from typing import Final
 from fjm2.base.ledger import Ledger
 from fjm2.cell.ledger_table import LedgerTable
 from fjm2.cell.subscription_table import SUBSCRIPTIONS_MAX, SubscriptionKey
-from fjm2.cell.wire.ranges import Position
+from fjm2.cell.wire.ranges import Position, Range
 from fjm2.cell.wire.records import Record, Subscription, TableRecord
-from fjm2.cell.wire.requests import Ack, Close, Open, Request, Subscribe, SubscriptionFlag, Unsubscribe
+from fjm2.cell.wire.requests import Ack, Close, Open, Request, Return, Subscribe, SubscriptionFlag, Unsubscribe
 
 from .backlog import Backlog
-from .cursors import Cursor
+from .cursors import ConsumerKey, Cursor
 from .decided import Decided, Session
 from .reasons import Reason
 
@@ -30,6 +30,13 @@ TEXT_CHARACTERS_MAX: Final = 1024
 SELECTOR_CHARACTERS_MAX: Final = 16_384
 ACK_RANGES_MAX: Final = 256
 """Most ranges of one acknowledgement. It bounds what an entry costs a follower at once."""
+SHARED_CONSUMERS_MAX: Final = 200
+"""Most consumers of one shared subscription."""
+_OFFERED: Final = (
+    SubscriptionFlag.DURABLE,
+    SubscriptionFlag.DURABLE | SubscriptionFlag.NO_LOCAL,
+    SubscriptionFlag.DURABLE | SubscriptionFlag.SHARED,
+)
 _TOPIC: Final = 0
 """Kind flags of a topic that is not temporary."""
 
@@ -65,6 +72,8 @@ class Judge:
                 return self._judge_subscribe(session, sequence & 0xFFFF_FFFF, request)
             case Ack():
                 return Judgement(self._judge_ack(session, request))
+            case Return():
+                return Judgement(self._judge_return(session, request))
             case Close():
                 is_known = all(consumer in session.consumers for consumer in request.consumers)
                 return Judgement(Reason.GRANTED if is_known else Reason.NO_CONSUMER)
@@ -107,18 +116,19 @@ class Judge:
             return Judgement(Reason.GRANTED, (self._addition(wanted, 1),)) if reason is None else Judgement(reason)
         if (cursor.subscription.flags ^ wanted.flags) & SubscriptionFlag.SHARED:
             return Judgement(Reason.OTHER_KIND)
+        if cursor.subscription == wanted and (cursor.is_shared or not cursor.consumers):
+            has_room = len(cursor.consumers) < SHARED_CONSUMERS_MAX
+            return Judgement(Reason.GRANTED if has_room else Reason.TOO_MANY_CONSUMERS)
         if cursor.consumers:
             return Judgement(Reason.CONSUMER_ACTIVE)
-        if cursor.subscription == wanted:
-            return Judgement(Reason.GRANTED)
         # Another topic, selector or no_local makes it new: what was kept for the old one is gone.
         return Judgement(Reason.GRANTED, (self._removal(cursor), self._addition(wanted, 2)))
 
     def _check_subscription(self, session: Session, request: Subscribe) -> Reason | None:
         """Return what is wrong with a request to subscribe, whatever subscriptions there are."""
-        if request.flags & (SubscriptionFlag.DURABLE | SubscriptionFlag.SHARED) != SubscriptionFlag.DURABLE:
+        if request.flags not in _OFFERED:
             return Reason.NOT_OFFERED
-        if not session.client_id:
+        if not session.client_id and not request.flags & SubscriptionFlag.SHARED:
             return Reason.NO_CLIENT_ID
         if not request.name:
             return Reason.NO_NAME
@@ -162,9 +172,28 @@ class Judge:
             return Reason.UNKNOWN_MESSAGES
         for each in request.ranges:
             cursor = self._state.cursor_of(request.session, each.consumer)
+            if cursor is not None and not self._holds(cursor, request.session, each):
+                return Reason.NOT_HELD
             if cursor is None or cursor.is_too_scattered(each.ledger, each.first, each.last + 1):
                 return Reason.TOO_SCATTERED
         return Reason.GRANTED
+
+    def _judge_return(self, session: Session, request: Return) -> Reason:
+        if len(request.ranges) > ACK_RANGES_MAX:
+            return Reason.TOO_MANY_RANGES
+        for each in request.ranges:
+            cursor = self._state.cursor_of(request.session, each.consumer)
+            if each.consumer not in session.consumers or cursor is None:
+                return Reason.NO_CONSUMER
+            if not self._holds(cursor, request.session, each):
+                return Reason.NOT_HELD
+        return Reason.GRANTED
+
+    @staticmethod
+    def _holds(cursor: Cursor, session: int, each: Range) -> bool:
+        """Return True if a range is the consumer's: that of an unshared subscription has everything."""
+        consumer = ConsumerKey(session, each.consumer)
+        return not cursor.is_shared or cursor.holds(consumer, each.ledger, each.first, each.last + 1)
 
     def _judge_unsubscribe(self, session: Session, request: Unsubscribe) -> Judgement:
         cursor = self._state.cursors.get(SubscriptionKey(session.client_id, request.name))

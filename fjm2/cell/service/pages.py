@@ -1,5 +1,6 @@
 """Pages of what a subscription has not acknowledged, for a consumer that catches up."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from fjm2.base.ledger import Ledger
@@ -8,7 +9,7 @@ from fjm2.cell.wire.catch_up import PAGE_SPANS_MAX, CatchUpPage, CatchUpQuery
 from fjm2.cell.wire.ranges import Range
 
 from .backlog import Backlog
-from .cursors import Cursor
+from .cursors import ConsumerKey, Cursor
 
 PAGE_MESSAGES_MAX: Final = 256
 """Most messages of a page: a consumer asks for the next one when it has these."""
@@ -22,10 +23,13 @@ def page_of(query: CatchUpQuery, cursor: Cursor, backlog: Backlog, ledgers: Ledg
         if found is not None and found != ledger:
             ledger, first = found, 1
     through = _decided_through(ledger, first, cursor, ledgers)
+    if cursor.is_shared:
+        held = cursor.end_held(ConsumerKey(query.session, query.consumer), ledger, first)
+        through = min(through, held - 1)  # a keeper that has not applied HAND knows of nothing
     spans: list[tuple[int, int]] = []
     room = PAGE_MESSAGES_MAX
     for low, high in backlog.within(frame_hash, ledger, first, through + 1):
-        for start, end in cursor.gaps(ledger, low, high):
+        for start, end in _parts(query, cursor, ledger, low, high):
             if not room or len(spans) == PAGE_SPANS_MAX:
                 through = min(through, start - 1)
                 break
@@ -50,6 +54,13 @@ def page_of(query: CatchUpQuery, cursor: Cursor, backlog: Backlog, ledgers: Ledg
         next_ledger=backlog.ledger_from(frame_hash, ledger, is_next=True),
         spans=tuple(spans),
     )
+
+
+def _parts(query: CatchUpQuery, cursor: Cursor, ledger: Ledger, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges between first and end that the consumer is to get."""
+    if cursor.is_shared:
+        return cursor.held_within(ConsumerKey(query.session, query.consumer), ledger, first, end)
+    return cursor.gaps(ledger, first, end)
 
 
 def _decided_through(ledger: Ledger, first: int, cursor: Cursor, ledgers: LedgerTable) -> int:

@@ -122,8 +122,8 @@ class DecisionReader:
         if heartbeat is None or now < self._fetch_at:
             return None
         _, missing = self._walk()
-        if not missing:
-            return None
+        if missing <= self._begun:
+            return None  # all are here, or the next heartbeat says that the snapshot counts
         self._fetch_at = now + FETCH_INTERVAL_S
         ledger = Ledger(heartbeat.cell_id, heartbeat.epoch, DECISION_LANE)
         # Those before it are probably missing as well. Far behind, a client begins with what it can keep.

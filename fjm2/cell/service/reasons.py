@@ -27,6 +27,7 @@ class Reason(IntEnum):
     TOO_SCATTERED = 17
     TOO_MANY_RANGES = 18
     NOT_OFFERED = 19
+    NOT_HELD = 20
 
 
 TEXTS: Final[dict[Reason, str]] = {
@@ -49,7 +50,8 @@ TEXTS: Final[dict[Reason, str]] = {
     Reason.UNKNOWN_MESSAGES: "the cell has not got the messages: acknowledge them again",
     Reason.TOO_SCATTERED: "too many ranges of a ledger would be acknowledged: acknowledge what lies between first",
     Reason.TOO_MANY_RANGES: "the request names too many ranges: send several",
-    Reason.NOT_OFFERED: "the cell does not offer this: use a durable subscription that is not shared",
+    Reason.NOT_OFFERED: "the cell does not offer this: use a durable subscription",
+    Reason.NOT_HELD: "the consumer does not hold the messages any more: others get them",
 }
 """Texts for users: what happened, and what to do."""
 

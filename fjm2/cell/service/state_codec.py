@@ -3,9 +3,10 @@
 import struct
 from typing import Final
 
+from fjm2.base.ranges import RangeSet
 from fjm2.cell.subscription_table import SubscriptionKey, key_of
 from fjm2.cell.wire.fields import FieldReader, MalformedError, encode_text, pack, require
-from fjm2.cell.wire.ranges import Spans, encode_ledger, encode_spans, read_ledger, read_spans
+from fjm2.cell.wire.ranges import encode_ledger, encode_spans, read_ledger, read_spans
 from fjm2.cell.wire.records import Subscription
 from fjm2.cell.wire.requests import SUBSCRIPTION_FLAGS, read_place
 
@@ -46,10 +47,18 @@ def _encode_cursor(cursor: Cursor) -> bytes:
     parts += (pack(_CONSUMER, *key, credit) for key, credit in cursor.consumers.items())
     acknowledged = list(cursor.acknowledged())
     parts.append(pack(_COUNT, len(acknowledged)))
-    for ledger, ranges in acknowledged:
-        spans: Spans = tuple((first, end - 1) for first, end in ranges)
-        parts.append(encode_ledger(ledger) + encode_spans(spans))
+    parts += (encode_ledger(ledger) + _encode_ranges(ranges) for ledger, ranges in acknowledged)
+    handed, returned = list(cursor.handed()), list(cursor.returned())
+    parts.append(pack(_COUNT, len(handed)))
+    for (session, number), ledger, held in handed:
+        parts.append(pack(_CONSUMER, session, number, 0) + encode_ledger(ledger) + _encode_ranges(held))
+    parts.append(pack(_COUNT, len(returned)))
+    parts += (encode_ledger(ledger) + _encode_ranges(ranges) for ledger, ranges in returned)
     return b"".join(parts)
+
+
+def _encode_ranges(ranges: RangeSet) -> bytes:
+    return encode_spans(tuple((first, end - 1) for first, end in ranges))
 
 
 def decode_state(data: bytes) -> Decided | None:
@@ -101,6 +110,16 @@ def _read_cursor(reader: FieldReader, state: Decided) -> None:
         ledger = read_ledger(reader)
         for first, last in read_spans(reader):
             cursor.acknowledge(ledger, first, last + 1)
+    for _ in range(_count(reader)):
+        session, number, zero = reader.unpack(_CONSUMER)
+        require(ConsumerKey(session, number) in cursor.consumers and not zero)
+        ledger = read_ledger(reader)
+        for first, last in read_spans(reader):
+            cursor.hand(ConsumerKey(session, number), ledger, first, last + 1)
+    for _ in range(_count(reader)):
+        ledger = read_ledger(reader)
+        for first, last in read_spans(reader):
+            cursor.note_again(ledger, first, last + 1)
     state.link(key, cursor)
 
 

@@ -14,8 +14,15 @@ from fjm2.cell.service.cursors import Cursor
 from fjm2.cell.service.decided import Decided
 from fjm2.cell.service.desk import RequestDesk
 from fjm2.cell.service.judge import Judge
+from fjm2.cell.service.section import ServiceSection
+from fjm2.cell.service.state_codec import encode_state
 
 Patch = pytest.MonkeyPatch
+
+
+def take_snapshots_of_nothing(patch: Patch) -> None:
+    """A snapshot has none of what decisions left."""
+    patch.setattr(ServiceSection, "encode", lambda *_: encode_state(Decided()))
 
 
 def share_client_ids(patch: Patch) -> None:
@@ -99,6 +106,31 @@ def decide_behind_holes(patch: Patch) -> None:
     patch.setattr(pages, "_decided_through", lambda *arguments: decided_through(*arguments) + 5)
 
 
+def hand_out_twice(patch: Patch) -> None:
+    """Messages that a consumer holds are handed to others as well."""
+    patch.setattr(Cursor, "free", lambda self, ledger, end: self.gaps(ledger, 1, end))
+
+
+def take_from_anybody(patch: Patch) -> None:
+    """A consumer acknowledges messages that others hold by now."""
+    patch.setattr(Judge, "_holds", staticmethod(lambda *_: True))
+
+
+def flag_nothing(patch: Patch) -> None:
+    """Messages that come back are handed out as if they were new."""
+    patch.setattr(Cursor, "again_within", lambda *_: [])
+
+
+def decide_about_what_is_not_handed(patch: Patch) -> None:
+    """A keeper that does not know yet what a consumer holds tells it that there is nothing."""
+    patch.setattr(Cursor, "end_held", lambda *_: 1 << 63)
+
+
+def let_the_dead_hold(patch: Patch) -> None:
+    """A session that ends takes along what its consumers hold."""
+    patch.setattr(Cursor, "give_back", lambda *_: None)
+
+
 def reread_nothing(patch: Patch) -> None:
     """A keeper does not look for messages that came before it knew the subscription."""
     patch.setattr(ServiceKeeper, "reread", lambda *_: None)
@@ -130,6 +162,7 @@ def decide_twice(patch: Patch) -> None:
 _ANSWER = Clients.answer
 _TELL = ServiceKeeper.tell
 BROKEN: dict[str, Callable[[Patch], None]] = {
+    "take snapshots of nothing": take_snapshots_of_nothing,
     "share client ids": share_client_ids,
     "share durable subscriptions": share_durable_subscriptions,
     "trust ended sessions": trust_ended_sessions,
@@ -139,6 +172,11 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     "answer from an old state": answer_from_an_old_state,
     "forget cursors": forget_cursors,
     "decide behind holes": decide_behind_holes,
+    "hand out twice": hand_out_twice,
+    "take from anybody": take_from_anybody,
+    "flag nothing": flag_nothing,
+    "decide about what is not handed": decide_about_what_is_not_handed,
+    "let the dead hold": let_the_dead_hold,
     "reread nothing": reread_nothing,
     "apply without requests": apply_without_requests,
     "decide twice": decide_twice,

@@ -84,17 +84,20 @@ class Keeper:
         except ConfigError:
             assert self.disk.is_bad, "a store cannot be opened"
             return
-        self.cell = Cell(
-            member_of(self.disk.journal),
-            self.node,
-            BUS_KEY,
-            self.disk.storage,
-            Random(world.random.getrandbits(32)),
-            world.now,
-            members_wanted=self.members_wanted,
-            remembered=remembered,
-            snapshot_entries=SNAPSHOT_ENTRIES,
-        )
+        try:
+            self.cell = Cell(
+                member_of(self.disk.journal),
+                self.node,
+                BUS_KEY,
+                self.disk.storage,
+                Random(world.random.getrandbits(32)),
+                world.now,
+                members_wanted=self.members_wanted,
+                remembered=remembered,
+                snapshot_entries=SNAPSHOT_ENTRIES,
+            )
+        except ConfigError as error:
+            raise BrokenPromiseError(f"a keeper does not know what it stored: {error}") from None
         self.world.later(RETRY_S, self._retry, self)
         self.settle()
 

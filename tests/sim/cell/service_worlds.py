@@ -106,7 +106,9 @@ class ServiceWorld(World):
 
     keeper_type = ServiceKeeper
 
-    def __init__(self, seed: int, keepers: int = 3, client_ids: str = "aba", **options: float) -> None:
+    def __init__(
+        self, seed: int, keepers: int = 3, client_ids: tuple[str, ...] = ("a", "b", "a", "", "", ""), **options: float
+    ) -> None:
         self.clients: list[Client] = []
         self.model = Model()
         self.refusals: Counter[Reason] = Counter()

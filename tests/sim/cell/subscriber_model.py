@@ -12,9 +12,28 @@ from cells import BrokenPromiseError
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.cell.service.reasons import Reason
-from fjm2.cell.wire.ranges import Spans
-from fjm2.cell.wire.records import ApplyRecord, CloseRecord, Record, ReturnRecord, Subscription, TableRecord
-from fjm2.cell.wire.requests import Ack, Close, Open, Request, Subscribe, Unsubscribe, decode_request
+from fjm2.cell.wire.ranges import Range, Spans
+from fjm2.cell.wire.records import (
+    ApplyRecord,
+    CloseRecord,
+    Hand,
+    HandRecord,
+    Record,
+    ReturnRecord,
+    Subscription,
+    TableRecord,
+)
+from fjm2.cell.wire.requests import (
+    Ack,
+    Close,
+    Open,
+    Request,
+    Return,
+    Subscribe,
+    SubscriptionFlag,
+    Unsubscribe,
+    decode_request,
+)
 
 
 class Sent(NamedTuple):
@@ -36,8 +55,17 @@ class Generation:
         self.complete_at: float | None = None
         self.active: tuple[int, int] | None = None
         """Session and number of the consumer."""
+        self.is_shared = bool(subscription.flags & SubscriptionFlag.SHARED)
+        self.held: dict[tuple[int, int], dict[Ledger, RangeSet]] = {}
+        """Messages that each consumer of a shared subscription holds."""
+        self.handed: dict[Ledger, RangeSet] = defaultdict(RangeSet)
+        """Messages that were ever handed out."""
         self.acked: dict[Ledger, RangeSet] = defaultdict(RangeSet)
         self.delivered: dict[Ledger, RangeSet] = defaultdict(RangeSet)
+
+    def has(self, consumer: tuple[int, int]) -> bool:
+        """Return True for a consumer whose session has not ended."""
+        return self.active == consumer or consumer in self.held
 
     def needs(self, ledger: Ledger, sequence: int) -> bool:
         return sequence >= self.starts.get(ledger, 1) and sequence not in self.acked[ledger]
@@ -89,7 +117,7 @@ class Model:
     def deliver(self, session: int, number: int, ledger: Ledger, sequence: int, frame: bytes) -> None:
         """Check a delivery. A consumer whose session has ended does not count: its acknowledgements are refused."""
         generation = self.consumers[session, number]
-        if generation.active != (session, number):
+        if not generation.has((session, number)):
             self.counts["late deliveries"] += 1
             return
         where = f"message {sequence} of {ledger} to consumer {number} of session {session:x}"
@@ -97,6 +125,9 @@ class Model:
             raise BrokenPromiseError(f"{where}: of another topic")
         if sequence in generation.acked[ledger]:
             raise BrokenPromiseError(f"{where}: it was acknowledged by a decision, and came back")
+        if generation.is_shared:
+            self._deliver_shared(generation, (session, number), ledger, sequence, where)
+            return
         last = self.last.get((session, number, ledger), 0)
         if sequence <= last:
             raise BrokenPromiseError(f"{where}: out of order, after {last}")
@@ -108,6 +139,14 @@ class Model:
             self.counts["redeliveries"] += 1
         generation.delivered[ledger].add(sequence, sequence + 1)
         self.counts["deliveries"] += 1
+
+    def _deliver_shared(
+        self, generation: Generation, consumer: tuple[int, int], ledger: Ledger, sequence: int, where: str
+    ) -> None:
+        if sequence not in generation.held[consumer].get(ledger, RangeSet()):
+            raise BrokenPromiseError(f"{where}: it was not handed to it")
+        generation.delivered[ledger].add(sequence, sequence + 1)
+        self.counts["shared deliveries"] += 1
 
     # Decisions
 
@@ -121,6 +160,9 @@ class Model:
                 case ApplyRecord():
                     for sequence, reason in record.verdicts:
                         self._judge(record.ledger, sequence, Reason(reason))
+                case HandRecord():
+                    for hand in record.hands:
+                        self._hand(hand)
                 case ReturnRecord():
                     self.counts["lapses"] += 1
                     self._end(record.session)
@@ -135,10 +177,37 @@ class Model:
         self.table_version = record.version
         key = record.subscription.client_id, record.subscription.name
         old = self.subscriptions.pop(key, None)
-        if old is not None and old.active is not None:
+        if old is not None and (old.active is not None or old.held):
             raise BrokenPromiseError(f"subscription {key} was dropped while consumer {old.active} was active")
         if record.is_added:
             self.subscriptions[key] = Generation(record.subscription, dict(record.starts), record.version, now)
+
+    def _hand(self, hand: Hand) -> None:
+        each, consumer = hand.range, (hand.session, hand.range.consumer)
+        generation = self.consumers[consumer]
+        if consumer not in generation.held:
+            raise BrokenPromiseError(f"{hand}: the consumer has ended")
+        holders = [held.get(each.ledger, RangeSet()) for held in generation.held.values()]
+        for sequence in range(each.first, each.last + 1):
+            if sequence in generation.acked[each.ledger] or any(sequence in held for held in holders):
+                raise BrokenPromiseError(f"{hand}: message {sequence} is held or acknowledged")
+            sent = self.messages[each.ledger].get(sequence)
+            is_again = sequence in generation.handed[each.ledger]
+            if sent is not None and sent.topic == generation.topic and is_again != bool(each.deliveries):
+                raise BrokenPromiseError(f"{hand}: message {sequence} was handed out before: {is_again}")
+            self.counts["handed again"] += is_again
+        generation.handed[each.ledger].add(each.first, each.last + 1)
+        generation.held[consumer].setdefault(each.ledger, RangeSet()).add(each.first, each.last + 1)
+
+    def _take(self, consumer: tuple[int, int], each: Range) -> Generation:
+        """Take a range from its consumer, which has to hold it."""
+        generation = self.consumers[consumer]
+        if generation.is_shared:
+            held = generation.held[consumer].get(each.ledger, RangeSet())
+            if not held.covers(each.first, each.last + 1):
+                raise BrokenPromiseError(f"{each} of {consumer} was granted, and it does not hold it")
+            held.remove(each.first, each.last + 1)
+        return generation
 
     def _judge(self, ledger: Ledger, sequence: int, reason: Reason) -> None:
         request = self.requests[ledger, sequence]
@@ -149,7 +218,7 @@ class Model:
         match request:
             case Open():
                 others = [each for each in self.sessions.values() if each[1] == request.client_id and each[0] != ledger]
-                if others:
+                if others and request.client_id:
                     raise BrokenPromiseError(f"client id {request.client_id} is used by {ledger} and {others}")
                 self.sessions[request.session] = ledger, request.client_id
             case _ if session is None or session[0] != ledger:
@@ -159,12 +228,17 @@ class Model:
             case Ack():
                 self.counts["acknowledgements"] += 1
                 for each in request.ranges:
-                    self.consumers[request.session, each.consumer].acked[each.ledger].add(each.first, each.last + 1)
+                    generation = self._take((request.session, each.consumer), each)
+                    generation.acked[each.ledger].add(each.first, each.last + 1)
+            case Return():
+                for each in request.ranges:
+                    self._take((request.session, each.consumer), each)
             case Close(consumers=()):
                 self._end(request.session)
             case Close():
                 for number in request.consumers:
                     self.consumers[request.session, number].active = None
+                    self.consumers[request.session, number].held.pop((request.session, number), None)
             case Unsubscribe():
                 self.counts["unsubscriptions"] += 1
                 if (session[1], request.name) in self.subscriptions:
@@ -177,14 +251,18 @@ class Model:
         if reason is Reason.NO_SESSION and session is not None:
             raise BrokenPromiseError(f"{request} was refused, and the session is open")
         if reason is Reason.CONSUMER_ACTIVE and isinstance(request, Subscribe | Unsubscribe) and session is not None:
-            is_active = self.subscriptions[session[1], request.name].active is not None
-            if not is_active:
+            generation = self.subscriptions[session[1], request.name]
+            if generation.active is None and not generation.held:
                 raise BrokenPromiseError(f"{request} was refused, and no consumer is active")
 
     def _attach(self, request: Subscribe, client_id: str, sequence: int) -> None:
         generation = self.subscriptions.get((client_id, request.name))
         if generation is None or generation.topic != request.destination.name:
             raise BrokenPromiseError(f"{request} was granted, and there is no such subscription")
+        if generation.is_shared:
+            generation.held[request.session, sequence] = {}
+            self.consumers[request.session, sequence] = generation
+            return
         if generation.active is not None:
             raise BrokenPromiseError(f"{request}: {generation.active} has the subscription already")
         generation.active = request.session, sequence
@@ -195,6 +273,8 @@ class Model:
         for generation in self.subscriptions.values():
             if generation.active is not None and generation.active[0] == session:
                 generation.active = None
+            for consumer in [consumer for consumer in generation.held if consumer[0] == session]:
+                del generation.held[consumer]
 
     # Checks
 

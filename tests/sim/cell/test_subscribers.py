@@ -52,9 +52,19 @@ def test_random_faults_reach_what_is_promised() -> None:
     """The tests above mean something only if messages are delivered again, sessions lapse, and requests are refused."""
     worlds = [wandered(seed) for seed in range(SEED, SEED + 5)]
     counts = {key for world in worlds for key, count in world.model.counts.items() if count}
-    assert counts >= {"deliveries", "redeliveries", "acknowledgements", "releases", "lapses", "late deliveries", "gaps"}
+    assert counts >= {
+        "deliveries",
+        "redeliveries",
+        "acknowledgements",
+        "releases",
+        "lapses",
+        "late deliveries",
+        "shared deliveries",
+        "handed again",
+        "gaps",
+    }
     refusals = {reason for world in worlds for reason in world.refusals}
-    assert refusals >= {Reason.CLIENT_ID_TAKEN, Reason.CONSUMER_ACTIVE}
+    assert refusals >= {Reason.CLIENT_ID_TAKEN, Reason.CONSUMER_ACTIVE, Reason.NOT_HELD}
 
 
 @pytest.mark.parametrize("name", broken_services.BROKEN)

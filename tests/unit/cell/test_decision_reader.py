@@ -165,3 +165,14 @@ def test_entries_after_a_snapshot_far_ahead_are_asked_for() -> None:
     assert fetch.ranges == (Range(Ledger(CELL_ID, 1, DECISION_LANE), far + 1, 1),)
     reader.receive_entry(1, far + 1, body(1, TimeRecord(1)))
     assert [entry.index for entry in reader.read()] == [far, far + 1]
+
+
+def test_nothing_is_asked_for_that_a_snapshot_stands_for() -> None:
+    reader = DecisionReader()
+    beat(reader, 1, 1, 1)
+    beat(reader, 1, 2, 5)
+    reader.receive_entry(1, 7, body(1, SectionRecord("time/1", b"")))
+    assert reader.poll_fetch(5, 0.0) is None
+    assert list(reader.read()) == []
+    beat(reader, 1, 3, 7)
+    assert [entry.index for entry in reader.read()] == [7]

@@ -132,12 +132,6 @@ def test_another_topic_selector_or_no_local_makes_it_new(changes: dict[str, obje
     assert Position(WRITER, 4) in added.starts
 
 
-def test_a_shared_and_an_unshared_subscription_of_one_name_clash() -> None:
-    _, client, consumer = subscribed()
-    client.close(consumer)
-    assert client.subscribe(flags=DURABLE | SubscriptionFlag.SHARED) is Reason.NOT_OFFERED
-
-
 def test_unsubscribing() -> None:
     alone, client, consumer = subscribed()
     assert client.unsubscribe("other") is Reason.NO_SUBSCRIPTION
