@@ -42,6 +42,22 @@ def test_subscribers_of_cells_of_one_and_of_five(keepers: int) -> None:
     wandered(SEED, keepers=keepers)
 
 
+@pytest.mark.parametrize("seed", range(SEED, SEED + 3))
+def test_messages_of_closed_ledgers_reach_their_subscribers(seed: int) -> None:
+    """Everybody goes for so long that their ledgers are closed. What was confirmed is there when they come back."""
+    world = ServiceWorld(seed, loss=0.08, slow_syncs=0.2)
+    world.run(5.0)
+    wander(world, 8.0)
+    world.heal_keepers()
+    for client in world.clients:
+        client.crash()
+    world.run(70.0)
+    closed = {ledger for _, ledger, _ in world.model.undelivered()} & set(world.model.final)
+    world.check_end()
+    assert closed
+    assert world.model.counts["deliveries"]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1000, 1300))
 def test_subscribers_get_what_they_are_promised_for_many_seeds(seed: int) -> None:
