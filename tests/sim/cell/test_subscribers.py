@@ -49,10 +49,14 @@ def test_messages_of_closed_ledgers_reach_their_subscribers(seed: int) -> None:
     world.run(5.0)
     wander(world, 8.0)
     world.heal_keepers()
-    for client in world.clients:
-        client.crash()
+    for client in sorted(world.clients, key=lambda client: client.client_id):
+        client.crash()  # those that share a subscription go first
+        world.run(0.5)
     world.run(70.0)
     closed = {ledger for _, ledger, _ in world.model.undelivered()} & set(world.model.final)
+    manager = world.manager
+    assert manager is not None
+    world.kill(manager)  # the next one hears no reports of closed ledgers
     world.check_end()
     assert closed
     assert world.model.counts["deliveries"]

@@ -4,13 +4,13 @@ import pytest
 from serving_cells import Alone
 from serving_clients import Client
 
-from fjm2.cell.outgoing import RequestWanted
+from fjm2.cell.outgoing import Decided, RequestWanted
 from fjm2.cell.service import inbox, judge
 from fjm2.cell.service.inbox import LEDGER_REQUESTS_MAX
 from fjm2.cell.service.reasons import TEXTS, Reason, ReturnReason
 from fjm2.cell.service.state_codec import decode_state, encode_state
 from fjm2.cell.times import SESSION_LEASE_S
-from fjm2.cell.wire.records import FenceRecord, ReturnRecord
+from fjm2.cell.wire.records import ApplyRecord, CloseRecord, FenceRecord, ReturnRecord
 from fjm2.cell.wire.requests import Claim, Open, Outcome, encode_request
 
 
@@ -172,6 +172,24 @@ def test_requests_of_a_ledger_that_is_about_to_be_closed_wait_for_its_final_set(
     alone.run(0.2)
     assert client.verdict(sequence) is None  # it is outside the final set, and will never be decided
     assert client.ledger in alone.cell.clients.state.closed
+
+
+def test_requests_that_a_fence_overtakes_are_decided_after_the_final_set() -> None:
+    alone = Alone()
+    client = Client(alone)
+    client.open()
+    alone.forget()
+    body = encode_request(Open(5, 1, "client"))
+    alone.cell.receive_frames(client.ledger, 2, (body,), 50, alone.now)
+    alone.cell.clients.receive_request(client.ledger, 2, body)
+    lsn = alone.store.lsn
+    alone.cell.propose((FenceRecord(client.ledger),), alone.now)
+    alone.cell.handle_synced(lsn, alone.now)  # the request is on disk, and FENCE is not
+    alone.settle()
+    alone.run(0.2)
+    decided = [type(record) for event in alone.events if isinstance(event, Decided) for record in event.records]
+    assert decided.index(CloseRecord) < decided.index(ApplyRecord)
+    assert client.verdict(2) is Reason.GRANTED
 
 
 def test_requests_outside_a_final_set_take_no_room() -> None:
