@@ -32,7 +32,7 @@ def wandered(seed: int, *, keepers: int = 3) -> ServiceWorld:
     return world
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 6))
+@pytest.mark.parametrize("seed", range(SEED, SEED + 8))
 def test_subscribers_get_what_they_are_promised(seed: int) -> None:
     wandered(seed)
 
