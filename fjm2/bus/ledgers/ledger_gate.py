@@ -1,6 +1,6 @@
 """The gate that numbers a connection's messages for keepers, and holds sends back until these have stored them.
 
-It knows nothing of keepers. Its owner hears them, and calls `confirmed_through` and `fail`.
+It knows nothing of keepers. Its owner hears them, and calls `confirmed_through` and `give_up`.
 """
 
 import asyncio
@@ -34,17 +34,20 @@ class _Run:
 
 
 class _LaneLedger:
-    """The ledger of one lane: its numbers so far, and the runs that are not confirmed."""
+    """A ledger of one lane: its numbers so far, and the runs that are not confirmed."""
 
-    __slots__ = ("newest", "open", "runs")
+    __slots__ = ("epoch", "newest", "open", "rested_at", "runs")
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
         self.newest = 0
         """Latest sequence."""
         self.runs: deque[_Run] = deque()
         """Unconfirmed runs, oldest first."""
         self.open: _Run | None = None
         """Run of this turn."""
+        self.rested_at = 0
+        """Latest sequence when `end_resting` looked last."""
 
 
 class LedgerGate:
@@ -52,13 +55,17 @@ class LedgerGate:
 
     def __init__(self, producer_id: int, producer_epoch: int, room: LedgerRoom) -> None:
         self.is_stored: Callable[[int], bool] | None = None
-        """Returns True if keepers store what is sent to a destination, by its hash: the look-up in the newest table.
-        None while no cell is known: messages pass as they are."""
+        """Returns True if keepers store what is sent to a topic, by its hash: the look-up in the newest table. They
+        store all that is sent to queues. None while no cell is known: messages pass as they are."""
         self.on_room: Callable[[], None] = lambda: None
+        self.on_waiting: Callable[[Ledger, int], None] = lambda *_: None
+        """Called once a turn with a ledger that has messages to be stored, and the sequence of the latest one."""
         self._producer_id = producer_id
-        self._producer_epoch = producer_epoch
         self._room = room
-        self._ledgers: Final = [_LaneLedger() for _ in range(LANE_COUNT)]
+        self._ledgers: Final = [_LaneLedger(producer_epoch) for _ in range(LANE_COUNT)]
+        """Ledgers that get messages, by lane."""
+        self._ended: Final[dict[Ledger, _LaneLedger]] = {}
+        """Ledgers that get no more messages, and have some that are not confirmed."""
         self._error: JMSError | None = None
         """Error of all further messages; None while the gate is open."""
         room.add_waiter(self._note_room)
@@ -71,18 +78,19 @@ class LedgerGate:
     @property
     def unconfirmed(self) -> int:
         """Number of messages that wait until they are stored."""
-        return sum(run.count for ledger in self._ledgers for run in ledger.runs)
+        return sum(run.count for ledger in (*self._ledgers, *self._ended.values()) for run in ledger.runs)
 
     def newest(self, lane: int) -> LedgerNumber:
         """Return the number of the latest message of a lane; its sequence is 0 before the first."""
-        return LedgerNumber(self._producer_id, self._producer_epoch, self._ledgers[lane].newest)
+        ledger = self._ledgers[lane]
+        return LedgerNumber(self._producer_id, ledger.epoch, ledger.newest)
 
     # The gate.
 
     def holds(self, destination: Destination, flags: int) -> bool:
         """Return True if such a message counts as sent only when it is stored. Any thread may ask."""
         is_stored = self.is_stored
-        return bool(flags & PERSISTENT) and is_stored is not None and is_stored(destination.frame_hash)
+        return bool(flags & PERSISTENT) and is_stored is not None and _is_kept(destination, is_stored)
 
     def admit(self, destination: Destination, parts: Parts) -> "tuple[Parts, asyncio.Future[None] | None] | None":
         """Number a frame, unless it needs no number."""
@@ -94,12 +102,12 @@ class LedgerGate:
             return parts, None
         lane = LANE_OF_PRIORITY[head[PRIORITY]]
         ledger = self._ledgers[lane]
-        has_future = flags & PERSISTENT and is_stored(destination.frame_hash)
+        has_future = flags & PERSISTENT and _is_kept(destination, is_stored)
         size = len(head) + len(body) + LEDGER_SECTION_BYTES
         if has_future and not self._room.has(lane, size):
             return None
         sequence = ledger.newest + 1
-        numbered = with_ledger_number(parts, self._producer_id, self._producer_epoch, sequence)
+        numbered = with_ledger_number(parts, self._producer_id, ledger.epoch, sequence)
         ledger.newest = sequence
         return numbered, self._count(lane, ledger, 1, size) if has_future else None
 
@@ -115,13 +123,13 @@ class LedgerGate:
             return frames, None
         lane = LANE_OF_PRIORITY[head[PRIORITY]]
         ledger = self._ledgers[lane]
-        has_future = flags & PERSISTENT and is_stored(destination.frame_hash)
+        has_future = flags & PERSISTENT and _is_kept(destination, is_stored)
         size = frames.size + LEDGER_SECTION_BYTES * len(frames)
         if has_future and not self._room.has(lane, size):
             return None
         from fjm2.messages.ledgers.number_columns import with_ledger_numbers  # only now: it loads numpy
 
-        first = LedgerNumber(self._producer_id, self._producer_epoch, ledger.newest + 1)
+        first = LedgerNumber(self._producer_id, ledger.epoch, ledger.newest + 1)
         numbered = with_ledger_numbers(frames, first)
         ledger.newest += len(frames)
         return numbered, self._count(lane, ledger, len(frames), size) if has_future else None
@@ -134,62 +142,121 @@ class LedgerGate:
             run = ledger.open = _Run(loop.create_future())
             run.future.add_done_callback(_retrieve)
             ledger.runs.append(run)
-            loop.call_soon(self._end_run, ledger)
+            loop.call_soon(self._end_run, lane, ledger, run)
         run.last = ledger.newest
         run.count += count
         run.size += size
         self._room.used[lane] += size
         return run.future
 
-    @staticmethod
-    def _end_run(ledger: _LaneLedger) -> None:
-        ledger.open = None
+    def _end_run(self, lane: int, ledger: _LaneLedger, run: _Run) -> None:
+        if ledger.open is run:
+            ledger.open = None
+            self.on_waiting(self._name(lane, ledger), run.last)
+
+    def _name(self, lane: int, ledger: _LaneLedger) -> Ledger:
+        return Ledger(self._producer_id, ledger.epoch, lane)
 
     # The owner.
 
     def confirmed_through(self, ledger: Ledger, sequence: int) -> bool:
         """Complete the sends of a ledger up to a sequence, in order. Return False, and do nothing, if that is not a
         ledger of this gate, or if it has no such sequence yet: somebody forged the confirmation."""
-        producer_id, producer_epoch, lane = ledger
-        is_ours = producer_id == self._producer_id and producer_epoch == self._producer_epoch and lane < LANE_COUNT
-        if not is_ours or sequence > self._ledgers[lane].newest:
+        mine = self._find(ledger)
+        if mine is None or sequence > mine.newest:
             return False
-        mine = self._ledgers[lane]
-        is_freed = False
-        while mine.runs and mine.runs[0].last <= sequence:
-            run = mine.runs.popleft()
-            self._forget(lane, mine, run)
-            is_freed = True
-            if not run.future.done():
-                run.future.set_result(None)
-        if is_freed:
-            self._room.note_freed()
+        self._finish(ledger, mine, sequence, None)
         return True
+
+    def give_up(self, ledger: Ledger, sequence: int, error: JMSError) -> None:
+        """Let the sends of a ledger fail up to a sequence. If keepers may lack one of its messages for ever, end the
+        ledger before: those behind it would wait in vain."""
+        mine = self._find(ledger)
+        if mine is not None:
+            self._finish(ledger, mine, sequence, error)
+
+    def end(self, ledger: Ledger) -> bool:
+        """Write the messages that follow into another ledger, of the next producer epoch. Return False, and do nothing,
+        if a ledger gets no messages anyhow."""
+        producer_id, producer_epoch, lane = ledger
+        mine = self._ledgers[lane] if lane < LANE_COUNT else None
+        if mine is None or producer_id != self._producer_id or producer_epoch != mine.epoch:
+            return False
+        self._ledgers[lane] = _LaneLedger(mine.epoch + 1)
+        if mine.open is not None:
+            self._end_run(lane, mine, mine.open)
+        if mine.runs:
+            self._ended[ledger] = mine
+        return True
+
+    def end_all(self) -> list[Ledger]:
+        """End the ledgers of all lanes that have messages, and return them."""
+        return [name for name in self._names() if self.end(name)]
+
+    def end_resting(self) -> list[Ledger]:
+        """End the ledgers that got no message since the last call, and return them: keepers close the ledgers of silent
+        writers, and would refuse a message that comes later."""
+        resting: list[Ledger] = []
+        for lane, ledger in enumerate(self._ledgers):
+            if ledger.newest and ledger.newest == ledger.rested_at and not ledger.runs:
+                resting.append(self._name(lane, ledger))
+            ledger.rested_at = ledger.newest
+        for name in resting:
+            self.end(name)
+        return resting
 
     def fail(self, error: JMSError) -> None:
         """Let all sends fail that are not confirmed."""
-        for lane, ledger in enumerate(self._ledgers):
-            while ledger.runs:
-                run = ledger.runs.popleft()
-                self._forget(lane, ledger, run)
-                if not run.future.done():
-                    run.future.set_exception(error)
-        self._room.note_freed()
+        present = [(self._name(lane, ledger), ledger) for lane, ledger in enumerate(self._ledgers)]
+        # Messages that get room now are later ones.
+        for name, ledger, newest in [(*each, each[1].newest) for each in (*present, *self._ended.items())]:
+            self._finish(name, ledger, newest, error)
 
     def close(self, error: JMSError) -> None:
         """Let all sends fail that are not confirmed, and all that follow. Calling this twice does no harm."""
         if self._error is None:
             self._error = error
             self.fail(error)
+            self._room.note_freed()
             self._room.remove_waiter(self._note_room)
 
-    def _forget(self, lane: int, ledger: _LaneLedger, run: _Run) -> None:
-        self._room.used[lane] -= run.size
-        if ledger.open is run:
-            ledger.open = None
+    def _names(self) -> list[Ledger]:
+        return [self._name(lane, ledger) for lane, ledger in enumerate(self._ledgers) if ledger.newest]
+
+    def _find(self, ledger: Ledger) -> _LaneLedger | None:
+        producer_id, producer_epoch, lane = ledger
+        if producer_id != self._producer_id or lane >= LANE_COUNT:
+            return None
+        current = self._ledgers[lane]
+        return current if current.epoch == producer_epoch else self._ended.get(ledger)
+
+    def _finish(self, name: Ledger, ledger: _LaneLedger, sequence: int, error: JMSError | None) -> None:
+        """End the wait of messages up to a sequence."""
+        is_freed = False
+        while ledger.runs and ledger.runs[0].last <= sequence:
+            run = ledger.runs.popleft()
+            self._room.used[name.lane] -= run.size
+            if ledger.open is run:
+                ledger.open = None
+            is_freed = True
+            if run.future.done():
+                continue
+            if error is None:
+                run.future.set_result(None)
+            else:
+                run.future.set_exception(error)
+        if not ledger.runs:
+            self._ended.pop(name, None)
+        if is_freed:
+            self._room.note_freed()
 
     def _note_room(self) -> None:
         self.on_room()
+
+
+def _is_kept(destination: Destination, is_stored: Callable[[int], bool]) -> bool:
+    """Return True if keepers store what is sent to a destination."""
+    return destination.kind_flags == QUEUE_FLAG or is_stored(destination.frame_hash)
 
 
 def _retrieve(future: "asyncio.Future[None]") -> None:

@@ -268,3 +268,147 @@ async def test_a_refused_frame_uses_no_number() -> None:
         gate.admit_many(STORED, array)
     assert admitted(gate)[0] == 1
     assert gate.unconfirmed == 1
+
+
+# Ledgers that end.
+
+
+def waits_of(gate: LedgerGate) -> list[tuple[Ledger, int]]:
+    """Return a list to which the gate adds what it tells its owner."""
+    told: list[tuple[Ledger, int]] = []
+    gate.on_waiting = lambda ledger, through: told.append((ledger, through))
+    return told
+
+
+@in_loop
+async def test_the_owner_is_told_once_a_turn_of_what_waits() -> None:
+    gate = open_gate()
+    told = waits_of(gate)
+    admitted(gate), admitted(gate), admitted(gate, OTHER), admitted(gate, priority=9)
+    assert told == []
+    await asyncio.sleep(0)
+    assert told == [(Ledger(PRODUCER, EPOCH, 0), 2), (Ledger(PRODUCER, EPOCH, 2), 1)]
+    admitted(gate, OTHER)
+    await asyncio.sleep(0)
+    assert len(told) == 2
+
+
+@in_loop
+async def test_an_ended_ledger_is_followed_by_the_next_and_still_confirmed() -> None:
+    gate = open_gate()
+    told = waits_of(gate)
+    first = Ledger(PRODUCER, EPOCH, 0)
+    _, old = admitted(gate)
+    other_lane = admitted(gate, priority=9)
+    assert gate.end(first)
+    assert told == [(first, 1)], "the owner hears of what waits in a ledger before it ends"
+    assert not gate.end(first)
+    found = gate.admit(STORED, frame())
+    assert found is not None
+    assert number_of(found[0]) == (PRODUCER, EPOCH + 1, 1)
+    assert other_lane[0] == 1
+    assert gate.newest(2) == (PRODUCER, EPOCH, 1), "lanes end apart"
+    await asyncio.sleep(0)
+    assert told[1:] == [(Ledger(PRODUCER, EPOCH, 2), 1), (Ledger(PRODUCER, EPOCH + 1, 0), 1)]
+    assert old is not None
+    new = found[1]
+    assert new is not None
+    assert old is not new
+    assert gate.unconfirmed == 3
+    assert not gate.confirmed_through(first, 2)
+    assert gate.confirmed_through(first, 1)
+    assert old.done()
+    assert not new.done()
+    assert not gate.confirmed_through(first, 1), "an ended ledger is forgotten when nothing waits"
+    assert gate.confirmed_through(Ledger(PRODUCER, EPOCH + 1, 0), 1)
+    assert new.done()
+    assert gate.unconfirmed == 1
+
+
+@in_loop
+async def test_giving_up_fails_what_is_named() -> None:
+    gate = open_gate(stream_bytes=4000)
+    first = Ledger(PRODUCER, EPOCH, 0)
+    _, failing = admitted(gate, size=500)
+    await asyncio.sleep(0)
+    _, waiting = admitted(gate, size=500)
+    freed: list[LedgerNumber] = []
+    gate.on_room = lambda: freed.append(gate.newest(0))
+    gate.end(first)
+    gate.give_up(first, 1, ERROR)
+    assert failing is not None
+    assert failing.exception() is ERROR
+    assert waiting is not None
+    assert not waiting.done()
+    assert freed == [(PRODUCER, EPOCH + 1, 0)], "what gets room now is written into the next ledger"
+    assert admitted_number(gate) == (PRODUCER, EPOCH + 1, 1)
+    gate.give_up(Ledger(PRODUCER + 1, EPOCH, 0), 9, ERROR)
+    gate.give_up(Ledger(PRODUCER, EPOCH, 200), 9, ERROR)
+    assert not waiting.done()
+    gate.give_up(first, 2, ERROR)
+    assert waiting.exception() is ERROR
+    assert gate.unconfirmed == 1
+    gate.give_up(Ledger(PRODUCER, EPOCH + 1, 0), 1, ERROR)
+    assert gate.unconfirmed == 0
+    assert admitted_number(gate) == (PRODUCER, EPOCH + 1, 2), "a ledger goes on unless it is ended"
+
+
+def admitted_number(gate: LedgerGate) -> LedgerNumber | None:
+    """Return the number of the next frame."""
+    found = gate.admit(STORED, frame())
+    assert found is not None
+    return number_of(found[0])
+
+
+@in_loop
+async def test_closing_fails_the_messages_of_ended_ledgers_too() -> None:
+    room = LedgerRoom(4000)
+    gate = open_gate(room=room)
+    _, old = admitted(gate)
+    gate.end(Ledger(PRODUCER, EPOCH, 0))
+    _, new = gate.admit(STORED, frame()) or (None, None)
+    gate.close(ERROR)
+    assert old is not None
+    assert new is not None
+    assert old.exception() is new.exception() is ERROR
+    assert room.used == [0, 0, 0]
+
+
+@in_loop
+async def test_ledgers_that_rest_end_and_those_in_use_do_not() -> None:
+    gate = open_gate()
+    admitted(gate, OTHER), admitted(gate), admitted(gate, priority=9)
+    assert gate.end_resting() == []
+    gate.confirmed_through(Ledger(PRODUCER, EPOCH, 2), 1)
+    admitted(gate, OTHER, priority=5)
+    assert gate.end_resting() == [Ledger(PRODUCER, EPOCH, 2)], "lane 0 waits, and lane 1 is new"
+    assert gate.newest(2) == (PRODUCER, EPOCH + 1, 0)
+    gate.confirmed_through(Ledger(PRODUCER, EPOCH, 0), 2)
+    assert gate.end_resting() == [Ledger(PRODUCER, EPOCH, 0), Ledger(PRODUCER, EPOCH, 1)]
+    assert gate.end_resting() == [], "a ledger without messages is not in use"
+
+
+@in_loop
+async def test_all_ledgers_with_messages_end_together() -> None:
+    gate = open_gate()
+    admitted(gate), admitted(gate, OTHER, priority=9)
+    assert gate.end_all() == [Ledger(PRODUCER, EPOCH, 0), Ledger(PRODUCER, EPOCH, 2)]
+    assert [gate.newest(lane) for lane in range(3)] == [
+        (PRODUCER, EPOCH + 1, 0),
+        (PRODUCER, EPOCH, 0),
+        (PRODUCER, EPOCH + 1, 0),
+    ]
+
+
+@in_loop
+async def test_keepers_store_queues_whatever_the_table_names() -> None:
+    gate = open_gate()
+    gate.is_stored = lambda _: False
+    assert gate.holds(QUEUE, PERSISTENT)
+    assert admitted(gate, QUEUE)[1] is not None
+    assert admitted(gate, QUEUE, flags=0) == (2, None)
+    assert admitted(gate)[1] is None
+    (array,) = join_frames([frame(QUEUE)])
+    found = gate.admit_many(QUEUE, array)
+    assert found is not None
+    assert found[1] is not None
