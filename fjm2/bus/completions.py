@@ -40,6 +40,8 @@ class Receipt:
             self.stored.append(stored)
 
 
+_GATE_GRACE_S: Final = 0.5
+"""Time beyond the time limit in which a gate itself may tell why it gave a message up."""
 _UNCONFIRMED: Final = Receipt()
 """Receipt of the sends that have only to be handed to the network."""
 
@@ -182,7 +184,7 @@ class Completions(Callbacks):
                     return error
                 confirmed = receipt.confirmed
             for stored in receipt.stored or ():
-                async with self._limit():
+                async with self._limit(self._timeout_s + _GATE_GRACE_S):
                     error = await _error_of(stored)
                 if error is not None:
                     return error
@@ -236,11 +238,11 @@ def _timed_out() -> UnconfirmedError:
 
 async def wait_until_stored(stored: asyncio.Future[None], timeout_s: float | None = None) -> None:
     """Wait for a future that a `Gate` returned. Raise its exception, or UnconfirmedError if the gate cancelled it, or
-    if it is not done in time.
+    if it is not done in time. A gate that has the same time limit can tell why it gave up.
 
     Cancelling this wait does not cancel the future, which other messages may share.
     """
-    await asyncio.wait([stored], timeout=timeout_s)
+    await asyncio.wait([stored], timeout=None if timeout_s is None else timeout_s + _GATE_GRACE_S)
     if not stored.done():
         raise _timed_out()
     if stored.cancelled():

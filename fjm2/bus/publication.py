@@ -155,7 +155,8 @@ class Publication:
     is_gated = False
     """True if a gate decides when messages count as sent."""
 
-    def __init__(self, publisher: Publisher, confirmation: Confirmation) -> None:
+    def __init__(self, publisher: Publisher, confirmation: Confirmation, transactions: int = 0) -> None:
+        """`transactions` have had numbers before."""
         self._publisher = publisher
         self._confirmation = confirmation
         publisher.add_confirmation(confirmation)
@@ -165,7 +166,8 @@ class Publication:
         self._deliver = publisher.router.publish
         self._deliver_many = publisher.router.publish_many
         self._targets_of = publisher.router.targets.of_destination
-        self._transactions = 0
+        self.transactions = transactions
+        """Number of the latest transaction of this connection."""
 
     def publish(
         self, destination: Destination, priority: int, parts: Parts, flags: int = 0, receipt: Receipt | None = None
@@ -237,8 +239,8 @@ class Publication:
 
     def next_transaction(self) -> int:
         """Return a number for a new transaction of this connection."""
-        self._transactions += 1
-        return self._transactions
+        self.transactions += 1
+        return self.transactions
 
     @property
     def discards(self) -> int:
@@ -260,16 +262,15 @@ class Publication:
         if dead:
             self._confirmation.fail_latest(dead)
 
-    def accept_transaction(self, discards: int) -> "asyncio.Future[JMSError | None]":
-        """Return the future of the confirmation of a transaction that was published as a whole.
-
-        `discards` is the number of notices before it was published.
-        """
+    def accept_transaction(self, discards: int, is_stored: bool) -> "asyncio.Future[JMSError | None] | None":
+        """Have a transaction confirmed that was published as a whole. Return the future of that, unless it is stored:
+        then failures are reported. `discards` is the number of notices before it was published."""
         self._confirmation.accepted += 1
+        self._confirmation.unasked += is_stored
         self.doubt_since(discards)
         if not self._confirmation.is_running:
             self._confirmation.start()
-        return self._confirmation.outcome()
+        return None if is_stored else self._confirmation.outcome()
 
 
 def _too_large_transaction(messages: int, size: int, refused: str) -> JMSError:
@@ -306,10 +307,8 @@ class Outbox:
         """Memory of the open transaction at a receiver."""
         self._frames = 0
         """Messages counted to it."""
-        self._publication = publication
-        self._publish = publication.publish
+        self.use(publication)
         self._writer = writer
-        self._is_gated = publication.is_gated
         self._write = writer.write
         self._write_body = writer.write_body
         self.frames_bodies = writer.writes_bodies
@@ -320,6 +319,13 @@ class Outbox:
     def is_closed(self) -> bool:
         """True if nothing can be sent any more."""
         return self._closed_text is not None
+
+    def use(self, publication: Publication) -> None:
+        """Publish through a publication from now on. What is being sent, such as a transaction, goes on through the one
+        before."""
+        self._publication = publication
+        self._publish = publication.publish
+        self._is_gated = publication.is_gated
 
     def frame(self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int) -> Post:
         """Return the message as a frame to be sent, and set the headers that a send sets."""
@@ -554,9 +560,11 @@ class Outbox:
         Raise TransactionRolledBackError if nothing was sent, and UnconfirmedError if the outcome is in doubt. If the
         caller is cancelled, everything is sent all the same.
         """
-        posts = self._pending or []
+        posts, publication = self._pending or [], self._publication
         self.rollback()
-        size, number, discards = len(posts), self._publication.next_transaction(), self._publication.discards
+        size, number, discards = len(posts), publication.next_transaction(), publication.discards
+        persistent = [destination for destination, *_, flags in posts if flags & PERSISTENT]
+        is_held = all(publication.holds(destination, PERSISTENT) for destination in persistent)
         receipt = Receipt()
         sent = 0
 
@@ -564,7 +572,7 @@ class Outbox:
             nonlocal sent
             destination, priority, parts, _ = posts[sent]
             sealed = parts if size == 1 else seal(parts, Transaction(number, sent, size))
-            waiting = self._publish(destination, priority, sealed, 0, receipt)
+            waiting = publication.publish(destination, priority, sealed, 0, receipt)
             sent += 1
             return waiting
 
@@ -592,6 +600,4 @@ class Outbox:
             raise UnconfirmedError(
                 f"the transaction is in doubt, and some subscribers may have its messages: {failure}"
             ) from failure
-        if not any(flags & PERSISTENT for *_, flags in posts):
-            return None
-        return self._publication.accept_transaction(discards)
+        return publication.accept_transaction(discards, is_held) if persistent else None

@@ -83,9 +83,16 @@ class GatedPublication(Publication):
 
     is_gated = True
 
-    def __init__(self, publisher: Publisher, confirmation: Confirmation, gate: Gate, confirm_timeout_s: float) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        confirmation: Confirmation,
+        gate: Gate,
+        confirm_timeout_s: float,
+        transactions: int = 0,
+    ) -> None:
         """Allow `confirm_timeout_s` seconds for each of the gate's futures, once its message is published."""
-        super().__init__(publisher, confirmation)
+        super().__init__(publisher, confirmation, transactions)
         self._gate = gate
         self._confirm_timeout_s = confirm_timeout_s
         self._held: dict[Lane, deque[_Held]] = {lane: deque() for lane in publisher.lanes.all}
