@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from fjm2.bus.callbacks import Callbacks
 from fjm2.bus.closing import CloseDeadline
 from fjm2.bus.confirmation import Confirmation
-from fjm2.bus.gates.gated_publication import Gate, GatedPublication
+from fjm2.bus.gates.gated_publication import Gate
 from fjm2.bus.problems import log_problem
-from fjm2.bus.publication import Outbox, Publication
+from fjm2.bus.publication import Outbox
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.bus.subscriptions import Subscriptions
 from fjm2.messages.destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination, TopicPattern, not_sendable
 from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.frame import FrameWriter
 
-from .metadata import refuse
+from .sends.sending import Sending
 from .settings import ClientSettings
 from .temporary import Temporaries
 
@@ -44,12 +44,7 @@ class Endpoint:
         self.exception_listener: Callable[[JMSError], Any] | None = None
         self.callbacks = Callbacks(self)
         """Calls of the exception listener."""
-        self.confirmation = confirmation = Confirmation(bus, self.report)
-        self.publication = (
-            Publication(bus.publisher, confirmation)
-            if gate is None
-            else GatedPublication(bus.publisher, confirmation, gate, settings.confirm_timeout_s)
-        )
+        self.sending = Sending(bus, settings, self.report, gate)
         self.subscriptions = Subscriptions(
             bus, self.connection_id, settings.consumer, self.announce, self.report, lambda: self.title
         )
@@ -57,6 +52,11 @@ class Endpoint:
         self.is_closed = False
         self._deadline: CloseDeadline | None = None
         """Deadline of the connection's close; None until the close begins."""
+
+    @property
+    def confirmation(self) -> Confirmation:
+        """Confirmation of persistent messages by subscribers."""
+        return self.sending.confirmation
 
     @property
     def name(self) -> str:
@@ -80,22 +80,14 @@ class Endpoint:
 
     def new_outbox(self, is_transacted: bool) -> Outbox:
         """Return the sending half of a new session."""
-        settings = self.settings
-        return Outbox(
-            self.publication,
-            self.writer,
-            settings.codec,
-            self.check_sendable,
-            settings.confirm_timeout_s,
-            is_transacted,
-        )
+        return self.sending.new_outbox(self.writer, self.check_sendable, is_transacted)
 
     def check_sendable(self, destination: Destination) -> None:
         """Raise JMSError if nothing can be sent to a destination."""
         if isinstance(destination, TopicPattern):
             raise not_sendable(destination)
         if destination.kind_flags == QUEUE_FLAG:
-            refuse("queues", destination)
+            self.sending.check_queue(destination)
         if destination.kind_flags & TEMPORARY_FLAG:
             self.temporaries.check_alive(destination)
 
@@ -152,9 +144,10 @@ class Endpoint:
         return self._deadline.wait(_SESSIONS_SHARE)
 
     async def ready(self) -> None:
-        """Wait until the connections on the bus are known; see `Bus.ready`."""
+        """Wait until the connections on the bus are known, and keepers if there are any; see `Bus.ready`."""
         self.check_open()
         await self.bus.ready()
+        await self.sending.ready()
 
     def announce(self) -> None:
         """Announce the client id and the subscriptions, unless the connection is closed."""

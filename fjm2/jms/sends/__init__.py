@@ -1,0 +1,1 @@
+"""The sending half of connections, and the keepers that store what they send."""

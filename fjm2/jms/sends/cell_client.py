@@ -1,0 +1,104 @@
+"""The client of a bus's cell, which the connections of this process share.
+
+Until a keeper is heard, it is one handler of a kind of command: nothing more is loaded, and messages pass no gate.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary, ref
+
+from fjm2.messages.destination import Destination, Topic, called
+from fjm2.messages.errors import JMSError, ResourceAllocationError
+
+if TYPE_CHECKING:
+    from fjm2.bus.bus import Bus
+    from fjm2.bus.signals.signals import CommandHandler
+
+    from .cell_driver import CellDriver, StoringConnection
+
+_READY_MAX_S: Final = 1.0
+"""Longest time for which `ready` waits until the cell's table is known."""
+_POLL_S: Final = 0.01
+"""Interval at which `ready` looks."""
+
+_clients: "WeakKeyDictionary[Bus, ref[CellClient]]" = WeakKeyDictionary()
+
+
+class CellClient:
+    """Hears the keepers of one bus for its connections."""
+
+    def __init__(self, bus: "Bus") -> None:
+        """Use `of` instead."""
+        self._bus = bus
+        self._connections: list[StoringConnection] = []
+        self._driver: CellDriver | None = None
+        """Everything that deals with a cell; None before the first sign of one."""
+
+    @classmethod
+    def of(cls, bus: "Bus") -> "CellClient":
+        """Return the client of a bus."""
+        found = _clients.get(bus)
+        client = None if found is None else found()
+        if client is None:
+            client = cls(bus)
+            _clients[bus] = ref(client)
+        return client
+
+    @property
+    def is_heard(self) -> bool:
+        """True once a cell was heard. It stays true. Any thread may ask."""
+        return self._driver is not None and self._driver.is_heard
+
+    def join(self, connection: "StoringConnection") -> None:
+        """Have the messages of a connection stored, from now on or as soon as a cell is heard."""
+        if not self._connections:
+            self._hear_heartbeats(self._hear_first)
+        self._connections.append(connection)
+        if self._driver is not None:
+            self._driver.join(connection)
+
+    def leave(self, connection: "StoringConnection") -> None:
+        """Let the messages of a closed connection fail that are not stored. Calling this twice does no harm."""
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
+        if self._driver is not None:
+            self._driver.leave(connection)
+        if not self._connections:
+            self._hear_heartbeats(None)
+            if self._driver is not None:
+                self._driver.close()
+                self._driver = None
+
+    async def ready(self) -> None:
+        """Wait until it is known which topics the cell stores, if a cell was heard. Wait a second at most."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _READY_MAX_S
+        while self._driver is not None and self._driver.lacks_table and loop.time() < until:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+
+    def no_keeper(self, destination: Destination) -> JMSError:
+        """Return the error for a queue as long as no keeper was heard."""
+        config = self._bus.config
+        return ResourceAllocationError(
+            f"{destination}: no keeper was heard on fjm2://{config.group}:{config.port}, and queues need one: start "
+            f"`fjm2 keep DIRECTORY`, and wait for it by `ready`; or use {called(Topic, destination.name)}, whose "
+            "messages go to every subscriber, or create_temporary_queue() for replies",
+            "no_keeper",
+        )
+
+    def _hear_heartbeats(self, handler: "CommandHandler | None") -> None:
+        from fjm2.bus.signals.signals import HEARTBEAT  # only now: it loads the NORM engine
+
+        self._bus.lanes.signals.hear_commands(HEARTBEAT, handler)
+
+    def _hear_first(self, node_id: int, content: bytes) -> None:
+        """Begin to deal with a cell."""
+        from .cell_driver import CellDriver  # only now: programs without a cell do not need it
+
+        self._hear_heartbeats(None)
+        self._driver = CellDriver(self._bus)
+        for connection in self._connections:
+            self._driver.join(connection)
+        self._hear_heartbeats(self._driver.hear_command)
+        self._driver.hear_command(node_id, content)

@@ -1,0 +1,230 @@
+"""Everything that deals with a bus's cell once one is heard: what comes from keepers goes to `CellView`, and what that
+tells goes to the gates of connections."""
+
+import asyncio
+import contextlib
+import math
+import secrets
+from random import Random
+from typing import TYPE_CHECKING, Final, Protocol
+
+from fjm2.base.errors import NormError
+from fjm2.base.ledger import Ledger
+from fjm2.bus.errors import UnconfirmedError
+from fjm2.bus.gates.gated_publication import Gate
+from fjm2.bus.ledgers.ledger_gate import LedgerGate
+from fjm2.bus.ledgers.ledger_room import LedgerRoom
+from fjm2.cell.client.cell_view import CellView
+from fjm2.cell.client.outgoing import (
+    AskTable,
+    CellHeard,
+    CellReplaced,
+    Confirmed,
+    Event,
+    GaveUp,
+    KeeperLost,
+    LedgerClosed,
+    Outgoing,
+    Reason,
+    TableLearned,
+)
+from fjm2.cell.wire.stored import STORED_TYPE
+from fjm2.cell.wire.table import TableHashes, TableQuery
+from fjm2.messages.errors import JMSError, ResourceAllocationError
+from fjm2.norm.events import AckReceived
+
+if TYPE_CHECKING:
+    from fjm2.bus.bus import Bus
+
+_REST_S: Final = 25.0
+"""Interval at which ledgers end that got no message. Such a ledger has rested for 50 s at most: keepers close it after
+60 s, and would refuse what comes then."""
+
+
+class StoringConnection(Protocol):
+    """A connection whose messages keepers store."""
+
+    @property
+    def confirm_timeout_s(self) -> float:
+        """Time for which a message waits until it is stored."""
+
+    def use_gate(self, gate: Gate) -> None:
+        """Pass all messages through a gate from now on."""
+
+
+class CellDriver:
+    """Drives the view of a cell, and the gates of connections."""
+
+    def __init__(self, bus: "Bus") -> None:
+        self._bus = bus
+        self._loop = asyncio.get_running_loop()
+        self._view = CellView(Random())
+        self._room = LedgerRoom(bus.config.sender.stream_bytes)
+        self._producers: dict[StoringConnection, int] = {}
+        """Producer ids of the connections."""
+        self._gates: dict[int, LedgerGate] = {}
+        """Gates by producer id. There are none before a cell is heard."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = math.inf
+        self._resting: asyncio.TimerHandle | None = None
+        bus.lanes.signals.hear_commands(TableHashes.kind, self.hear_command)
+        bus.lanes.signals.hear_acks(STORED_TYPE, self._hear_stored)
+
+    @property
+    def is_heard(self) -> bool:
+        """True once a cell was heard. It stays true."""
+        return self._view.is_heard
+
+    @property
+    def lacks_table(self) -> bool:
+        """True if a cell was heard, and its newest table is not known yet."""
+        return self._view.is_heard and not self._view.is_known
+
+    def join(self, connection: StoringConnection) -> None:
+        """Put a gate in front of a connection, now or when a cell is heard."""
+        self._producers[connection] = secrets.randbits(64)
+        if self.is_heard:
+            self._install(connection)
+
+    def leave(self, connection: StoringConnection) -> None:
+        """Let the messages of a connection fail that are not stored."""
+        producer_id = self._producers.pop(connection)
+        self._view.remove_writer(producer_id)
+        gate = self._gates.pop(producer_id, None)
+        if gate is not None:
+            gate.close(
+                UnconfirmedError(
+                    "the connection was closed before keepers said that the message is stored; send it again if a "
+                    "duplicate does no harm"
+                )
+            )
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._bus.lanes.signals.hear_commands(TableHashes.kind, None)
+        self._bus.lanes.signals.hear_acks(STORED_TYPE, None)
+        for handle in (self._timer, self._resting):
+            if handle is not None:
+                handle.cancel()
+
+    # Input
+
+    def hear_command(self, node_id: int, content: bytes) -> None:
+        """Take a heartbeat, or a part of a table."""
+        self._view.receive_command(content, node_id, self._loop.time())
+        self._settle()
+
+    def _hear_stored(self, _: int, ack: AckReceived) -> None:
+        self._view.receive_stored(ack.content, self._loop.time())
+        self._settle()
+
+    def _note_waiting(self, ledger: Ledger, through: int) -> None:
+        self._view.note_waiting(ledger, through, self._loop.time())
+        self._arm()
+
+    def _expire(self) -> None:
+        self._armed_for = math.inf
+        self._view.handle_timeout(self._loop.time())
+        self._settle()
+
+    def _end_resting(self) -> None:
+        self._resting = self._loop.call_later(_REST_S, self._end_resting)
+        for gate in self._gates.values():
+            for ledger in gate.end_resting():
+                self._view.end_ledger(ledger)
+
+    # Output
+
+    def _settle(self) -> None:
+        """Send and tell everything, and set the timer."""
+        while (message := self._view.poll_message()) is not None:
+            with contextlib.suppress(NormError):  # the lane may be closing
+                self._send(message)
+        while (event := self._view.poll_event()) is not None:
+            self._handle(event)
+        self._arm()
+
+    def _arm(self) -> None:
+        at = self._view.poll_timeout()
+        if at < self._armed_for:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._armed_for = at
+            self._timer = self._loop.call_at(at, self._expire)
+
+    def _send(self, message: Outgoing) -> None:
+        lanes = self._bus.lanes
+        if not lanes.is_open:
+            return
+        if isinstance(message, AskTable):
+            query = TableQuery(node_id=self._bus.node_id, cell_id=message.cell_id, version=message.version)
+            lanes.session.send_command(query.encode())
+        elif lanes.all[message.lane].stream is not None:
+            lanes.all[message.lane].session.request_acks(STORED_TYPE, message.node_ids)
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case CellHeard():
+                self._resting = self._loop.call_later(_REST_S, self._end_resting)
+                for connection in self._producers:
+                    self._install(connection)
+            case CellReplaced():
+                for gate in self._gates.values():
+                    gate.end_all()
+            case TableLearned(version):
+                self._bus.membership.announcer.table_version = version
+            case KeeperLost(node_id):
+                self._bus.membership.receivers.forget(node_id)
+            case Confirmed() | GaveUp() | LedgerClosed():
+                gate_of = self._gates.get(event.ledger.producer_id)
+                if gate_of is not None:
+                    self._tell(gate_of, event)
+
+    def _tell(self, gate: LedgerGate, event: Confirmed | GaveUp | LedgerClosed) -> None:
+        """Tell a gate of one of its ledgers."""
+        match event:
+            case Confirmed(ledger, through):
+                gate.confirmed_through(ledger, through)
+            case GaveUp(ledger, through, reason, timeout_s):
+                # Silent keepers may have the message, or fetch it when they are back. Others lack it.
+                if reason is not Reason.SILENT:
+                    self._end(gate, ledger)
+                gate.give_up(ledger, through, self._error(reason, timeout_s))
+            case LedgerClosed(ledger):
+                self._end(gate, ledger)
+
+    def _end(self, gate: LedgerGate, ledger: Ledger) -> None:
+        gate.end(ledger)
+        self._view.end_ledger(ledger)
+
+    def _install(self, connection: StoringConnection) -> None:
+        producer_id = self._producers[connection]
+        gate = self._gates[producer_id] = LedgerGate(producer_id, 0, self._room)
+        gate.is_stored = self._view.is_stored
+        gate.on_waiting = self._note_waiting
+        self._view.add_writer(producer_id, connection.confirm_timeout_s, self._loop.time())
+        connection.use_gate(gate)
+
+    def _error(self, reason: Reason, timeout_s: float) -> JMSError:
+        """Return the error of messages that keepers did not store in time."""
+        place = f"fjm2://{self._bus.config.group}:{self._bus.config.port}"
+        if reason is Reason.FULL:
+            return ResourceAllocationError(
+                f"the stores of the keepers on {place} are full, and took no message for {timeout_s:g} s "
+                "(confirm_timeout_s): let consumers take messages, or give keepers more room",
+                "store_full",
+            )
+        if reason is Reason.REPLACED:
+            return UnconfirmedError(
+                f"other keepers have taken over {place}, and do not know of the message; send it again if a duplicate "
+                "does no harm"
+            )
+        if reason is Reason.SILENT:
+            return UnconfirmedError(
+                f"too few keepers on {place} answered for {timeout_s:g} s (confirm_timeout_s); the message may be "
+                "stored all the same: send it again if a duplicate does no harm"
+            )
+        return UnconfirmedError(
+            f"keepers on {place} answer, and lack the message or one before it after {timeout_s:g} s "
+            "(confirm_timeout_s); it may be stored all the same: send it again if a duplicate does no harm"
+        )
