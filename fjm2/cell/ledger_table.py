@@ -271,11 +271,6 @@ class LedgerTable:
         end = state.on_disk.end_of(sequence)
         return end if state.final is None else min(end, max(sequence, state.final.end_of(sequence)))
 
-    def spans(self, ledger: Ledger) -> Spans:
-        """Return all sequences on disk, as a CLOSE record names them."""
-        state = self._ledgers.get(ledger)
-        return () if state is None else tuple((first, end - 1) for first, end in state.on_disk)
-
     def is_fenced(self, ledger: Ledger) -> bool:
         """Return True if further frames of the ledger are refused, but for those of its final set."""
         state = self._ledgers.get(ledger)

@@ -1,11 +1,10 @@
 """The manager of one epoch: it recovers what members store, keeps its lease, replicates decisions and commits them."""
 
-from typing import Final
-
 from .change import MemberChange
 from .closing import LedgerClosing
 from .context import Context
-from .outgoing import SendCommand, SendEntry, State
+from .entry_sender import EntrySender
+from .outgoing import SendCommand, State
 from .replica import Replica
 from .reports import Report, Reports
 from .service.clients import Clients
@@ -16,13 +15,6 @@ from .wire.fields import Member
 from .wire.ranges import Range
 from .wire.records import OpenRecord, Record
 from .wire.stored import Stored
-
-RESEND_MAX: Final = 32
-"""Most entries that are sent again with a heartbeat, because no majority has confirmed them."""
-REPLAY_MAX: Final = 64
-"""Most entries of the decision log that one fetch gets."""
-SNAPSHOT_INTERVAL_S: Final = 1.0
-"""Shortest time between two sendings of the snapshot, which may have megabytes."""
 
 
 class Manager:
@@ -44,10 +36,7 @@ class Manager:
         self._next_at = now
         self._open_index = 0
         self._claims_until = 0.0
-        self._snapshot_at = now
-        """Time before which the snapshot is not sent again."""
-        self._heartbeat_last = 0
-        """Last index at the heartbeat before: what has not been confirmed since is sent again."""
+        self._sender = EntrySender(context, replica.log, now)
 
     @property
     def next_at(self) -> float:
@@ -89,10 +78,7 @@ class Manager:
             committed_epoch=log.epoch_at(log.committed),
         )
         self._context.outgoing.append(SendCommand(heartbeat))
-        # The newest entries: those who lack what is before them fetch it.
-        for index in range(max(log.committed, self._heartbeat_last - RESEND_MAX) + 1, self._heartbeat_last + 1):
-            self._send_entry(index)
-        self._heartbeat_last = log.last_index
+        self._sender.send_again()
         self._renew_lease()
 
     def _heartbeat_member(self, member: Member, now: float) -> HeartbeatMember:
@@ -105,10 +91,6 @@ class Manager:
             return HeartbeatMember(keeper_id, 0, 0, incarnation, 0)
         flags = MemberFlag.LIVE if now - report.heard_at < LEASE_S else 0
         return HeartbeatMember(keeper_id, report.node_id, flags, incarnation, report.durable_lsn)
-
-    def _send_entry(self, index: int) -> None:
-        entry = self._replica.log.entry(index)
-        self._context.outgoing.append(SendEntry(entry.epoch, index, entry.data))
 
     def receive_stored(self, stored: Stored, source: int, now: float) -> None:
         """Take an answer to a heartbeat that was given in this epoch."""
@@ -151,7 +133,7 @@ class Manager:
 
     def _append(self, records: tuple[Record, ...], now: float) -> int:
         index = self._replica.propose(self.epoch, records, now)
-        self._send_entry(index)
+        self._sender.send(index)
         return index
 
     def advance(self, now: float) -> None:
@@ -208,19 +190,5 @@ class Manager:
                 return
 
     def replay_decisions(self, wanted: Range, now: float) -> None:
-        """Send entries of the log that another keeper lacks. The snapshot stands for those that are gone."""
-        log = self._replica.log
-        first = wanted.first
-        if first < log.first_index:
-            first = log.snapshot_index + 1
-            if now >= self._snapshot_at:
-                self._snapshot_at = now + SNAPSHOT_INTERVAL_S
-                self._send_snapshot()
-        for index in range(first, min(wanted.last, first + REPLAY_MAX - 1, log.last_index) + 1):
-            self._send_entry(index)
-
-    def _send_snapshot(self) -> None:
-        log = self._replica.log
-        if log.snapshot is not None:
-            entry = log.snapshot
-            self._context.outgoing.append(SendEntry(entry.epoch, log.snapshot_index, entry.data))
+        """Send entries of the log that another keeper lacks."""
+        self._sender.replay(wanted, now)
