@@ -2,10 +2,8 @@
 
 import contextlib
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from random import SystemRandom
-from typing import Final
 
 from fjm2.base.errors import FJM2Error
 from fjm2.base.logs import Log
@@ -21,12 +19,10 @@ from fjm2.norm.events import AckReceived, AckRequested
 from .counts import KeeperCounts
 from .decisions import DECISIONS, PRIORITY, entry_frame
 from .long_stored import PART_TYPE, StoredJoiner, StoredSplitter
+from .node_producers import NodeProducers
 from .status import STATUS_TYPE
 
 log = Log("fjm2.keeper")
-
-_WRITERS_MAX: Final = 4096
-"""Most nodes of writers that are remembered."""
 
 
 class CellSignals:
@@ -39,8 +35,7 @@ class CellSignals:
         self._bus, self._cell, self._counts, self._clock = bus, cell, counts, clock
         self._splitter = StoredSplitter(bus.config.sender.segment_bytes)
         self._joiner = StoredJoiner()
-        self._producers: OrderedDict[int, int] = OrderedDict()
-        """Producer ids by the nodes of their lanes."""
+        self._producers = NodeProducers()
         self._connection_id = SystemRandom().getrandbits(64)
         self._entries = FrameWriter(self._connection_id)
 
@@ -74,10 +69,7 @@ class CellSignals:
 
     def note_writer(self, node_id: int, producer_id: int) -> None:
         """Note whose frames a node sends. Requests for STORED do not say so."""
-        if self._producers.get(node_id) != producer_id:
-            self._producers[node_id] = producer_id
-            if len(self._producers) > _WRITERS_MAX:
-                self._producers.popitem(last=False)
+        self._producers.note(node_id, producer_id)
 
     def _hear(self, node_id: int, content: bytes) -> None:
         self._cell.receive(content, node_id, self._clock())
@@ -92,9 +84,10 @@ class CellSignals:
             self._hear(event.node_id, whole)
 
     def _hear_request(self, event: AckRequested) -> None:
-        producer_id = self._producers.get(event.sender_id)
-        if producer_id is not None:
+        producers = self._producers.of(event.sender_id)
+        for producer_id in producers:
             self._cell.receive_stored_request(producer_id, event.sender_id)
+        if producers:
             self.on_heard()
 
     # Sending.
