@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fjm2.base.ledger import Ledger
 from fjm2.bus.lane import LANE_OF_PRIORITY
-from fjm2.messages.destination import QUEUE_FLAG, Queue
+from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG, Queue
 from fjm2.messages.frame import Frame
 from fjm2.messages.ledgers.run_columns import RunColumns, columns_of
 from fjm2.store.laid_frames import LaidFrames
@@ -81,7 +81,7 @@ class FrameIntake:
     def _pass_on(self, sender_id: int, columns: RunColumns, places: NDArray[np.intp], is_fetched: bool) -> None:
         headers, sections = columns.headers[places], columns.sections[places]
         hashes = headers["destination_hash"]
-        is_kept = (headers["flags"] & QUEUE_FLAG).astype(bool) | np.isin(hashes, self.topics)
+        is_kept = ((headers["flags"] & KIND_FLAGS) == QUEUE_FLAG) | np.isin(hashes, self.topics)
         # Another keeper had a reason to keep it.
         is_any_kept = is_fetched or not self.knows_table()
         kinds = np.where(is_kept | is_any_kept, _STORED, _COUNTED)

@@ -9,7 +9,7 @@ from fjm2.base.ledger import Ledger
 from fjm2.keeper.counts import KeeperCounts
 from fjm2.keeper.decisions import entry_frame
 from fjm2.keeper.intake import REQUESTS, FrameIntake
-from fjm2.messages.destination import Destination, Queue, Topic
+from fjm2.messages.destination import Destination, Queue, TemporaryQueue, Topic
 from fjm2.messages.frame import FrameReader, FrameWriter
 from fjm2.messages.header import PERSISTENT, Kind
 from fjm2.messages.ledgers.ledger_number import with_ledger_number
@@ -94,6 +94,13 @@ def test_topics_are_counted_unless_the_table_names_them() -> None:
     assert (counts.frames_counted, counts.frames_stored) == (2, 1)
     cell, counts = taken(*frames, topics=[TOPIC.frame_hash])
     assert cell.calls == [("frames", ledger, 1, frames, NODE, False, False)]
+
+
+def test_temporary_queues_are_counted() -> None:
+    """Their messages go to one connection, and end with it."""
+    cell, counts = taken(frame(TemporaryQueue("replies"), 1), frame(QUEUE, 2))
+    assert [call[0] for call in cell.calls] == ["counted", "frames"]
+    assert (counts.frames_counted, counts.frames_stored) == (1, 1)
 
 
 def test_what_another_keeper_kept_is_kept() -> None:
