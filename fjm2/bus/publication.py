@@ -309,8 +309,7 @@ class Outbox:
         """Messages counted to it."""
         self.use(publication)
         self._writer = writer
-        self._write = writer.write
-        self._write_body = writer.write_body
+        self._write, self._write_body = writer.write, writer.write_body
         self.frames_bodies = writer.writes_bodies
         """True if `frame_body` and `frame_bodies` may be used."""
         self._check_destination = check_destination
@@ -321,10 +320,8 @@ class Outbox:
         return self._closed_text is not None
 
     def use(self, publication: Publication) -> None:
-        """Publish through a publication from now on. What is being sent, such as a transaction, goes on through the one
-        before."""
-        self._publication = publication
-        self._publish = publication.publish
+        """Publish through a publication from now on, but for a transaction that is being sent."""
+        self._publication, self._publish = publication, publication.publish
         self._is_gated = publication.is_gated
 
     def frame(self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int) -> Post:
