@@ -159,11 +159,15 @@ class Namespace(Host):
         raise AssertionError(f"no interface {self.interface}")
 
     def lose(self, probability: float, after_bytes: int) -> None:
-        """From now on, drop UDP packets on arrival at random, but none of the first `after_bytes`."""
+        """From now on, drop UDP packets on arrival at random, but none of the first `after_bytes`.
+
+        One in a hundred is dropped in any case: at a low probability, none of a few hundred might be.
+        """
         self.run("iptables", "-F", "INPUT")
         rule = ["iptables", "-A", "INPUT", "-i", self.interface, "-p", "udp"]
         self.run(*rule, "-m", "quota", "--quota", str(after_bytes), "-j", "ACCEPT")
         self.run(*rule, "-m", "statistic", "--mode", "random", "--probability", str(probability), "-j", "DROP")
+        self.run(*rule, "-m", "statistic", "--mode", "nth", "--every", "100", "--packet", "50", "-j", "DROP")
 
     def packets_dropped(self) -> int:
         """Return the number of packets dropped since `lose` was called."""

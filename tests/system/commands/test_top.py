@@ -231,7 +231,7 @@ def test_an_observer_reports_its_losses(network: Network) -> None:
     network.switch(publisher, onlooker)
     onlooker.lose(0.1)
     with starting(bus) as start:
-        tail = start("tail", "prices", "--timeout", 6, within=onlooker)
+        tail = start("tail", "prices", "--timeout", 15, within=onlooker)
         pub = start("pub", "prices", "--count", 500, "--size", 1000, "--rate", 500, within=publisher)
         assert pub.end()[0] == 0
         code, out, err = tail.end()
