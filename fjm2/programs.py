@@ -6,6 +6,7 @@ program without a traceback.
 
 import errno
 import sys
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,8 @@ def _start(name: str) -> None:
             end_at_interrupts()
     except KeyboardInterrupt:
         end_at_interrupts()
+        # The command's coroutine may exist already, and never be awaited: nothing that the user has to hear of.
+        warnings.simplefilter("ignore", RuntimeWarning)
         sys.exit(INTERRUPTED)
     except ImportError as error:
         if name not in _EXTRAS:

@@ -30,12 +30,11 @@ class ConnectionThreads:
     async def close_behind(self, close: Callable[[float | None], Awaitable[None]], timeout_s: float | None) -> None:
         """Call `close` after the send queue is empty. Sends that are blocked delay this only until the deadline of the
         close."""
-        if self._core.is_cut_off:
-            return
-        self._core.begin_closing(timeout_s)
-        if self._core.endpoint is not None:
-            await self._queue.close(self._core.endpoint.closing())
-        await close(timeout_s)
+        if not self._core.is_cut_off:
+            self._core.begin_closing(timeout_s)
+            if self._core.endpoint is not None:
+                await self._queue.close(self._core.endpoint.closing())
+            await close(timeout_s)
 
     def close_timeout_after(self, kind: type[BaseException] | None) -> float | None:
         """Return the timeout of a close at the end of a `with` block, which an exception may have ended."""

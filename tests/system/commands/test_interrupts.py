@@ -156,3 +156,20 @@ def test_interrupts_that_are_ignored_stay_ignored() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+BEFORE_THE_LOOP = """
+import signal, sys
+import fjm2.commands.tail
+from fjm2.programs import fjm2
+
+fjm2.commands.tail.run = lambda main: (signal.raise_signal(signal.SIGINT), main.close())
+sys.argv = ["fjm2", "tail", "prices", "--uri", "fjm2://?interface=127.0.0.1&ttl=0"]
+fjm2()
+"""
+
+
+def test_ctrl_c_between_a_command_and_its_event_loop_ends_it_quietly() -> None:
+    program = [sys.executable, "-W", "error", "-c", BEFORE_THE_LOOP]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr.strip()) == (130, "")
