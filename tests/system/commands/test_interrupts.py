@@ -160,10 +160,10 @@ def test_interrupts_that_are_ignored_stay_ignored() -> None:
 
 BEFORE_THE_LOOP = """
 import signal, sys
-import fjm2.commands.tail
+from fjm2.commands import tail
 from fjm2.programs import fjm2
 
-fjm2.commands.tail.run = lambda main: (signal.raise_signal(signal.SIGINT), main.close())
+sys.modules["fjm2.commands.tail"].run = lambda main: (signal.raise_signal(signal.SIGINT), main.close())
 sys.argv = ["fjm2", "tail", "prices", "--uri", "fjm2://?interface=127.0.0.1&ttl=0"]
 fjm2()
 """
