@@ -213,7 +213,7 @@ def test_many_receivers_on_one_host(runner: Runner, tmp_path: Path) -> None:
 def test_a_late_receiver(runner: Runner, tmp_path: Path, until_sending: Callable[[], None], sync: str) -> None:
     sent = {name: make_file(tmp_path / name, 400_000 + ord(name)) for name in "abcd"}
     early = runner.recv(tmp_path / "early", "--count", 4)
-    send = runner.send("--rate", "4e6", *[item for name in sent for item in ("--file", tmp_path / name)])
+    send = runner.send("--rate", "2e6", *[item for name in sent for item in ("--file", tmp_path / name)])
     until_sending()
     wait_for(lambda: contents(tmp_path / "early").get("a") == sent["a"])
     late = runner.recv(tmp_path / "late", "--count", 4 if sync == "all" else 2, "--sync", sync)

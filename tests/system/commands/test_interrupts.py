@@ -158,7 +158,7 @@ def test_interrupts_that_are_ignored_stay_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-BEFORE_THE_LOOP = """
+BEFORE_RUN = """
 import signal, sys
 from fjm2.commands import tail
 from fjm2.programs import fjm2
@@ -170,6 +170,6 @@ fjm2()
 
 
 def test_ctrl_c_between_a_command_and_its_event_loop_ends_it_quietly() -> None:
-    program = [sys.executable, "-W", "error", "-c", BEFORE_THE_LOOP]
+    program = [sys.executable, "-W", "error", "-c", BEFORE_RUN]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr.strip()) == (130, "")
