@@ -1,7 +1,7 @@
 """A keeper: the bus, the store and the cell, driven on asyncio.
 
-What comes in goes to the cell: frames by a tap, commands and acknowledgements by kind, and what is on disk. After each
-turn the driver sends what the cell wants sent, and has the store commit.
+The cell gets everything that comes in: frames by a tap, commands and acknowledgements by kind, and what is on disk.
+After each turn the driver sends what the cell wants sent, and has the store commit.
 """
 
 import asyncio
