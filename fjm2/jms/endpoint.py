@@ -18,6 +18,7 @@ from fjm2.messages.destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination, T
 from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.frame import FrameWriter
 
+from .metadata import refuse
 from .sends.sending import Sending
 from .settings import ClientSettings
 from .temporary import Temporaries
@@ -87,7 +88,7 @@ class Endpoint:
         if isinstance(destination, TopicPattern):
             raise not_sendable(destination)
         if destination.kind_flags == QUEUE_FLAG:
-            self.sending.check_queue(destination)
+            refuse("queues", destination)
         if destination.kind_flags & TEMPORARY_FLAG:
             self.temporaries.check_alive(destination)
 

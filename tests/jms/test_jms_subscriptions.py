@@ -111,9 +111,9 @@ async def test_u4_features_that_need_a_store_or_a_coordinator_raise_a_clear_erro
     with pytest.raises(ResourceAllocationError, match="coordinator"):
         await session.create_browser(Queue("q"))
     for call in (session.create_consumer, session.create_producer):
-        with pytest.raises(ResourceAllocationError, match=r"coordinator|queues"):
+        with pytest.raises(ResourceAllocationError, match="coordinator"):
             await call(Queue("q"))
-    with pytest.raises(ResourceAllocationError, match="queues"):
+    with pytest.raises(ResourceAllocationError, match="coordinator"):
         await (await session.create_producer()).send(TextMessage("a"), Queue("q"))
     with pytest.raises(NotImplementedError):
         await connection.create_connection_consumer()

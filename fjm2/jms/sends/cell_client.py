@@ -7,9 +7,6 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, ref
 
-from fjm2.messages.destination import Destination, Topic, called
-from fjm2.messages.errors import JMSError, ResourceAllocationError
-
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
     from fjm2.bus.signals.signals import CommandHandler
@@ -44,11 +41,6 @@ class CellClient:
             _clients[bus] = ref(client)
         return client
 
-    @property
-    def is_heard(self) -> bool:
-        """True once a cell was heard. It stays true. Any thread may ask."""
-        return self._driver is not None and self._driver.is_heard
-
     def join(self, connection: "StoringConnection") -> None:
         """Have the messages of a connection stored, from now on or as soon as a cell is heard."""
         if not self._connections:
@@ -76,16 +68,6 @@ class CellClient:
         until = loop.time() + _READY_MAX_S
         while self._driver is not None and self._driver.lacks_table and loop.time() < until:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
-
-    def no_keeper(self, destination: Destination) -> JMSError:
-        """Return the error for a queue as long as no keeper was heard."""
-        config = self._bus.config
-        return ResourceAllocationError(
-            f"{destination}: no keeper was heard on fjm2://{config.group}:{config.port}, and queues need one: start "
-            f"`fjm2 keep DIRECTORY`, and wait for it by `ready`; or use {called(Topic, destination.name)}, whose "
-            "messages go to every subscriber, or create_temporary_queue() for replies",
-            "no_keeper",
-        )
 
     def _hear_heartbeats(self, handler: "CommandHandler | None") -> None:
         from fjm2.bus.signals.signals import HEARTBEAT  # only now: it loads the NORM engine

@@ -60,11 +60,6 @@ class Sending:
         self._outboxes.add(outbox)
         return outbox
 
-    def check_queue(self, queue: Destination) -> None:
-        """Raise ResourceAllocationError unless a keeper was heard, which queues need."""
-        if not self._cell.is_heard:
-            raise self._cell.no_keeper(queue)
-
     async def ready(self) -> None:
         """Wait until it is known which topics keepers store, if any keeper was heard."""
         await self._cell.ready()

@@ -263,7 +263,7 @@ async def test_a_cell_that_is_heard_late_stores_from_then_on(port: int) -> None:
             producer, parts = session.create_producer(STORED), transacted.create_producer(STORED)
             await producer.send(TextMessage("before"))
             await parts.send(TextMessage("c"))
-            assert not connection._core.check_open().sending._cell.is_heard
+            assert connection._core.check_open().sending._cell._driver is None
             cell.join()
             await knows(cell, connection)
             await producer.send(TextMessage("a"))
@@ -416,30 +416,19 @@ async def test_a_close_fails_what_is_not_stored(port: int) -> None:
 # Queues.
 
 
-async def test_a_queue_needs_a_keeper(port: int) -> None:
-    async with connected(port) as connection:
+async def test_queues_are_refused_with_keepers_too(port: int) -> None:
+    """Nobody could consume what is sent to them, and it would fill the stores."""
+    async with serving(port, 3) as cell, connected(port) as connection:
+        await connection.ready()
         session = connection.create_session()
         for send in (
             lambda: session.create_producer(QUEUE),
             lambda: session.create_producer().send(TextMessage("a"), QUEUE),
             lambda: session.create_producer().send_many(["a"], QUEUE),
+            lambda: session.create_consumer(QUEUE),
         ):
-            error = await fails(called(send), ResourceAllocationError, r"no keeper was heard on fjm2://.*fjm2 keep")
-            assert error.error_code == "no_keeper"
-
-
-async def test_a_queue_is_stored_by_keepers(port: int) -> None:
-    async with serving(port, 3) as cell, connected(port) as connection:
-        session = connection.create_session()
-        producer = session.create_producer(QUEUE)
-        await producer.send(TextMessage("a"))
-        await producer.send_many(["b", "c"])
-        await producer.send_async(TextMessage("d"))
-        assert cell.manager.store.bodies() == [b"a", b"b", b"c", b"d"]
-        await producer.send(TextMessage("e"), delivery_mode=DeliveryMode.NON_PERSISTENT)
-        await eventually(lambda: cell.manager.store.bodies()[-1:] == [b"e"])
-        with pytest.raises(ResourceAllocationError, match="queues need a coordinator"):
-            session.create_consumer(QUEUE)
+            await fails(called(send), ResourceAllocationError, "queues need a coordinator")
+        assert cell.manager.store.bodies() == []
 
 
 # Threads.
@@ -459,7 +448,7 @@ async def test_a_blocking_send_waits_until_the_message_is_stored(port: int) -> N
             assert keeper.store.bodies() == [b"a"]
             await asyncio.to_thread(producer.send_many, ["b", "c"])
             assert keeper.store.bodies() == [b"a", b"b", b"c"]
-            await asyncio.to_thread(session.create_producer().send, TextMessage("d"), QUEUE)
+            await asyncio.to_thread(session.create_producer().send, TextMessage("d"), STORED)
             assert keeper.store.bodies()[-1] == b"d"
             keeper.is_cut_off = True
             await fails(asyncio.to_thread(producer.send, TextMessage("e")), UnconfirmedError, "too few keepers")
