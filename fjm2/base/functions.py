@@ -84,5 +84,8 @@ def check_type(kind: Any) -> None:
 
 
 def type_text(kind: Any) -> str:
-    """Return a type as people write it: `str`, `dict[str, int]` or `str | bytes`."""
-    return kind.__name__ if isinstance(kind, type) else str(kind)
+    """Return a type as it stands in sentences: `a str`, `an int`, `bytes`, `a dict[str, int]` or `a str | bytes`."""
+    name = kind.__name__ if isinstance(kind, type) else str(kind)
+    if name == "bytes":
+        return name
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"

@@ -3,7 +3,7 @@
 import builtins
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from types import TracebackType
+from types import TracebackType, UnionType
 from typing import Any, Self, TypeVar, cast, get_origin, overload
 
 from fjm2.base.functions import check_callback, check_progress_listener, check_type, type_text
@@ -41,7 +41,7 @@ def content_of(message: Message, kind: type[_T]) -> _T:
         raise MessageFormatError(f"{message!r}: expected a {kind.__name__}")
     body = message.get_body(kind)
     if body is None and kind is not object:
-        raise MessageFormatError(f"{message!r} has no body: expected a {type_text(kind)}")
+        raise MessageFormatError(f"{message!r} has no body: expected {type_text(kind)}")
     return cast(_T, body)
 
 
@@ -276,7 +276,11 @@ def parts_of(consumer: MessageConsumer) -> tuple[Dispatcher, Inbox]:
 class JMSConsumer(MessageConsumer):
     """Consumer of a context. It can return bodies instead of messages."""
 
-    async def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None:  # noqa: A002, ASYNC109
+    @overload
+    async def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None: ...  # noqa: ASYNC109
+    @overload
+    async def receive_body(self, type: UnionType, timeout: float | None = None) -> Any: ...  # noqa: ASYNC109
+    async def receive_body(self, type: Any, timeout: float | None = None) -> Any:  # noqa: A002, ASYNC109
         """Return the body of the next message. Raise MessageFormatError if the message has no body, or one of another
         type.
 
@@ -296,6 +300,10 @@ class JMSConsumer(MessageConsumer):
         self._dispatcher.deliveries.consume(delivery)
         return body
 
-    async def receive_body_no_wait(self, type: type[_T]) -> _T | None:  # noqa: A002
+    @overload
+    async def receive_body_no_wait(self, type: type[_T]) -> _T | None: ...
+    @overload
+    async def receive_body_no_wait(self, type: UnionType) -> Any: ...
+    async def receive_body_no_wait(self, type: Any) -> Any:  # noqa: A002
         """Return the body of the next message, or None if there is none."""
         return await self.receive_body(type, 0)

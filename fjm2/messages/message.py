@@ -15,6 +15,7 @@ Functions for the layers above (producers, sessions, routers). Applications do n
 import builtins
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from types import UnionType
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 from fjm2.base.done import DONE
@@ -424,20 +425,22 @@ class Message:
         self._position = 0
         self._is_body_read_only = False
 
-    def get_body(self, type: builtins.type[_T]) -> _T | None:  # noqa: A002
-        """Return the body if it is of this type, or None if the message has no body.
+    @overload
+    def get_body(self, type: builtins.type[_T]) -> _T | None: ...
+    @overload
+    def get_body(self, type: UnionType) -> Any: ...
+    def get_body(self, type: Any) -> Any:  # noqa: A002
+        """Return the body if it is of this type, or None if there is none. Otherwise raise MessageFormatError.
 
-        Raise MessageFormatError if the body is of another type. An empty bytes body is returned if the type fits it,
-        and counts as no body if not. Of a type like `dict[str, int]`, only `dict` is checked. A union, such as
-        `str | bytes`, fits if one of its types does; other types raise TypeError.
+        An empty bytes body counts as no body if the type does not fit it. Of a type like `dict[str, int]`, only `dict`
+        is checked. A union, such as `str | bytes`, fits if one of its types does; other types raise TypeError.
         """
         body = self._get_body()
         if _is_of(body, type):
-            content: _T = body
-            return content
+            return body
         if self._is_nothing(body):
             return None
-        raise MessageFormatError(f"the body of {self!r} is a {_kind_name(body)}: expected a {type_text(type)}")
+        raise MessageFormatError(f"the body of {self!r} is {type_text(body.__class__)}: expected {type_text(type)}")
 
     def is_body_assignable_to(self, type: builtins.type[Any]) -> bool:  # noqa: A002
         """Return True if `get_body` returns a body of this type. A message without a body fits every type."""
@@ -515,10 +518,6 @@ UNREAD: Final = _Unread.BODY
 
 def _name_of(message: Message) -> str:
     return type(message).__name__
-
-
-def _kind_name(body: object) -> str:
-    return type(body).__name__
 
 
 def _is_of(body: object, kind: type[Any]) -> bool:

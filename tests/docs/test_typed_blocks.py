@@ -47,6 +47,26 @@ def wants_bytes(body: bytes) -> None: ...
 """A program with a mistake in each of these lines, which both checkers must find."""
 WRONG_LINES = {13, 14, 18, 21, 22, 23}
 
+TYPED_RIGHTLY = """
+from fjm2.jms import JMSConsumer, Message, blocking
+
+
+async def use(consumer: JMSConsumer, message: Message) -> None:
+    found = await consumer.receive_body(str | bytes, 5)
+    if found is not None:
+        print(len(found))
+    body = message.get_body(str | bytes)
+    if body is not None:
+        print(len(body))
+    print(await consumer.receive_body_no_wait(int | float))
+
+
+def block(consumer: blocking.JMSConsumer) -> str | None:
+    print(consumer.receive_body(str | bytes), consumer.receive_body_no_wait(str | bytes))
+    return consumer.receive_body(str)
+"""
+"""A program in which neither finds one, though no page shows it."""
+
 
 def programs() -> Iterator[tuple[Block, str]]:
     """Return each Python block with its whole program."""
@@ -62,12 +82,13 @@ def programs() -> Iterator[tuple[Block, str]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all programs, the examples, and one program that is wrong."""
+    """A folder with all programs, the examples, one program that is wrong and one that is right."""
     folder = tmp_path_factory.mktemp("programs")
     for block, program in programs():
         name = re.sub(r"\W", "_", f"{block.page.removesuffix('.md')}_line_{block.line}")
         (folder / f"{name}.py").write_text(program)
     (folder / "wrong.py").write_text(TYPED_WRONGLY)
+    (folder / "right.py").write_text(TYPED_RIGHTLY)
     shutil.copytree(ROOT / "examples", folder / "examples")
     return folder
 

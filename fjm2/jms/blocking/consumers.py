@@ -1,6 +1,7 @@
 """Consumers for threads. Their `receive` blocks the calling thread."""
 
 from collections.abc import Callable
+from types import UnionType
 from typing import Any, Self, TypeVar, cast, overload
 
 from fjm2.base.functions import check_callback, check_type
@@ -161,13 +162,21 @@ class JMSConsumer(MessageConsumer):
 
     _inner: aio_consumer.JMSConsumer
 
-    def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None:  # noqa: A002
+    @overload
+    def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None: ...
+    @overload
+    def receive_body(self, type: UnionType, timeout: float | None = None) -> Any: ...
+    def receive_body(self, type: Any, timeout: float | None = None) -> Any:  # noqa: A002
         """Return the body of the next message. Raise MessageFormatError if the message has no body, or one of another
         type."""
         check_type(type)
         check_timeout(timeout)
         return self._receiver.receive_body(type, timeout)
 
-    def receive_body_no_wait(self, type: type[_T]) -> _T | None:  # noqa: A002
+    @overload
+    def receive_body_no_wait(self, type: type[_T]) -> _T | None: ...
+    @overload
+    def receive_body_no_wait(self, type: UnionType) -> Any: ...
+    def receive_body_no_wait(self, type: Any) -> Any:  # noqa: A002
         """Return the body of the next message if one is waiting, otherwise None."""
         return self.receive_body(type, 0)
