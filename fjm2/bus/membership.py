@@ -1,7 +1,7 @@
 """One bus's part in presence: it announces its own connections, and learns of others from their announcements."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Final
 
@@ -16,7 +16,7 @@ from .config import BusConfig
 from .discards.discards import Discards
 from .lane import Lanes
 from .losses.names import listed
-from .presence import Announcement, Announcer, Flag, PresenceTable, decode
+from .presence import Announcement, Announcer, Flag, Peer, PresenceTable, decode
 from .reports import BusReport, ClientIdDuplicated
 from .router import Router
 from .signals.signals import ANNOUNCEMENT, NOTICE
@@ -111,21 +111,19 @@ class Membership:
         own = [
             client_id or "this process" for client_id, topics in self._announced.values() if _may_want(topics, topic)
         ]
-        others = [
-            peer.client_id or f"node {node_text(peer.node_id)}"
-            for peer in self.presence.peers
-            if peer.wants(frozenset((topic,)))
-        ]
-        return [ascii(name)[1:-1] for name in own + others]  # from the network, and so not fit for a terminal as is
+        return [_printable(name) for name in own] + _names_of(self.presence.peers, topic)
 
-    def describe_asked(self, destination: Destination, earlier: Collection[str] | None = None) -> str:
+    def describe_asked(self, destination: Destination, asked_at: float, earlier: Collection[str] | None = None) -> str:
         """Return how many subscribers of a destination were asked for a reply, and the first few of them, for people.
 
-        `earlier` has the names of the subscribers that were known when the request was sent, or is None if they were
-        not looked up. Subscribers that have left since then, or became known since then, are marked.
+        `earlier` has the names of the subscribers that were known soon after the request was sent at `asked_at`, or is
+        None if they were not looked up. Subscribers that have left since the request was sent, or became known after
+        those, are marked.
         """
         here = self.subscriber_names(destination)
-        known = here if earlier is None else earlier
+        left = _names_of(self.presence.left_since(asked_at), destination.frame_hash)
+        known = list(here if earlier is None else earlier)
+        known += [name for name in left if name not in known]
         names = [name if name in known else f"{name} (known only since)" for name in here]
         names += [f"{name} (gone since)" for name in known if name not in here]
         if not names:
@@ -247,3 +245,14 @@ class Membership:
 def _may_want(topics: Collection[int], topic: int) -> bool:
     """Return True if a connection that subscribes to `topics` gets a topic, or may get it by a pattern."""
     return topic in topics or any(map(is_pattern_hash, topics))
+
+
+def _names_of(peers: Iterable[Peer], topic: int) -> list[str]:
+    """Return the names of those peers that subscribe to a topic, for people."""
+    wanted = frozenset((topic,))
+    return [_printable(peer.client_id or f"node {node_text(peer.node_id)}") for peer in peers if peer.wants(wanted)]
+
+
+def _printable(name: str) -> str:
+    """Return a name from the network as it may be printed on a terminal."""
+    return ascii(name)[1:-1]

@@ -17,6 +17,7 @@ Flags: 1 goodbye; 2 subscribed to more than is listed; 4 asks others to announce
 import asyncio
 import struct
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from enum import IntFlag
@@ -60,6 +61,8 @@ _DEPARTED_S: Final = 2.0
 """How long a connection that said goodbye is not believed to be there: earlier announcements may arrive late."""
 _DEPARTED_MAX: Final = 1024
 """Maximum number of goodbyes remembered: anyone can invent them."""
+_LEFT_MAX: Final = 64
+"""Number of the last peers that left that are remembered whole."""
 
 
 class Flag(IntFlag):
@@ -175,6 +178,8 @@ class PresenceTable:
         self._topics_max = topics_max
         self._departed: dict[tuple[int, int], float] = {}
         """Connection and node of the last goodbyes, and until when each is remembered, oldest first."""
+        self._left: deque[tuple[float, Peer]] = deque(maxlen=_LEFT_MAX)
+        """The last peers that were forgotten, and when."""
         self._expired: dict[int, None] = {}
         """Nodes of the last peers that expired, without a goodbye, and were not heard of since, oldest first."""
         self._topics = 0
@@ -201,7 +206,7 @@ class PresenceTable:
             return False
         if announcement.flags & Flag.GOODBYE:
             self._remember_departed((connection_id, node_id), now)
-            return self._forget(connection_id)
+            return self._leave(connection_id, now)
         if self._departed.get((connection_id, node_id), now) > now:
             return False
         if peer is None or peer.node_id != node_id:
@@ -235,6 +240,13 @@ class PresenceTable:
         self.names.note_client(peer.node_id, peer.connection_id, peer.client_id, peer.lanes)
         return before != (peer.client_id, peer.lanes, peer.topics, peer.wants_all, True)
 
+    def _leave(self, connection_id: int, now: float) -> bool:
+        """Forget a peer that is gone."""
+        peer = self._peers.get(connection_id)
+        if peer is not None:
+            self._left.append((now, peer))
+        return self._forget(connection_id)
+
     def _forget(self, connection_id: int) -> bool:
         peer = self._peers.pop(connection_id, None)
         if peer is None:
@@ -254,7 +266,7 @@ class PresenceTable:
         """Forget peers whose announcements have expired. Return True if there were any."""
         gone = [peer for peer in self._peers.values() if peer.expires_at <= now]
         for peer in gone:
-            self._forget(peer.connection_id)
+            self._leave(peer.connection_id, now)
             self._expired[peer.node_id] = None
         while len(self._expired) > _DEPARTED_MAX:
             del self._expired[next(iter(self._expired))]
@@ -264,6 +276,10 @@ class PresenceTable:
     def expired(self) -> Set[int]:
         """Nodes whose announcements expired, without a goodbye, and that were not heard of since."""
         return self._expired.keys()
+
+    def left_since(self, at: float) -> list[Peer]:
+        """Return the last peers that left, or expired, at this time or later."""
+        return [peer for left_at, peer in self._left if left_at >= at]
 
     def renew(self, now: float) -> None:
         """Begin the lifetime of all peers anew, because they could not be heard for a while."""

@@ -67,6 +67,7 @@ async def _request(
 ) -> int:
     message = form.message(await read_all() if body == STDIN else os.fsencode(body))
     known: list[str] = []
+    asked_at = asyncio.get_running_loop().time()
     async with open_bus_link(uri, client_id) as link:
         try:
             async with asyncio.timeout(timeout_s):
@@ -75,7 +76,7 @@ async def _request(
                 await _ask(link, topic, message, form, printer, replies or None)
         except TimeoutError:
             if not printer.messages or printer.messages < replies:
-                asked = link.bus.membership.describe_asked(topic, known)
+                asked = link.bus.membership.describe_asked(topic, asked_at, known)
                 raise click.ClickException(_missing(printer.messages, replies, topic, timeout_s, asked)) from None
         except BrokenPipeError:
             abandon_stdout()

@@ -335,13 +335,14 @@ class JMSContext(MessageFactory):
             nonlocal earlier
             earlier = membership.subscriber_names(dest)
 
+        asked_at = loop.time()
         noting = loop.call_later(_NAMED_AFTER_S, note)
         try:
             replies = await requests.request(dest, body, timeout, 1, options)
         finally:
             noting.cancel()
         if not replies:
-            asked = membership.describe_asked(dest, earlier)
+            asked = membership.describe_asked(dest, asked_at, earlier)
             raise NoReplyError(f"no reply from {dest} within {timeout:g} s: {asked}")
         return replies[0]
 

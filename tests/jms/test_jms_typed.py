@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 import threading
 from collections import OrderedDict
 from decimal import Decimal
@@ -292,6 +293,31 @@ async def test_a_request_says_who_was_asked_and_is_gone_since(api: Api) -> None:
     await services[0].close()
     with pytest.raises(NoReplyError, match=r"asked 2 subscribers: paris and rome \(gone since\)$"):
         await asking
+
+
+CRASHING = """
+import sys
+from fjm2.jms import Topic
+from fjm2.jms.blocking import ConnectionFactory
+
+with ConnectionFactory(sys.argv[1], client_id="paris").create_context() as context:
+    consumer = context.create_consumer(Topic(sys.argv[2]))
+    context.ready()
+    int(consumer.receive_body(str, 10))
+"""
+
+
+async def test_a_request_names_the_service_that_crashed_on_it(api: Api) -> None:
+    context = await api.context()
+    words = [sys.executable, "-c", CRASHING, api.uri, TOPIC.name]
+    service = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(WAIT_S):
+        while not await context.subscribers(TOPIC):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    with pytest.raises(NoReplyError, match=r"asked 1 subscriber: paris \(gone since\)$"):
+        await context.request(TOPIC, "no number", timeout=2.0)
+    _, said = await service.communicate()
+    assert b"invalid literal for int()" in said
 
 
 async def test_a_request_says_who_came_after_it_was_sent(api: Api) -> None:
