@@ -56,7 +56,7 @@ class App(AnyApp[JMSContext]):
             try:
                 arguments, reply_to = handler.arguments(message), message.reply_to
             except JMSError as error:  # another delivery would not help
-                report(error)
+                report(error, handler.name)
                 return
             try:
                 result = handler.function(*arguments)
@@ -64,7 +64,7 @@ class App(AnyApp[JMSContext]):
                     try:
                         context.reply(message, result)
                     except MessageFormatError as error:
-                        report(handler.unsendable(result, error))
+                        report(handler.unsendable(result, error), (handler.name, "result"))
             except BaseException as error:
                 handler.note_failure(message, error)
                 raise

@@ -1,6 +1,7 @@
 """Logging of problems that no call can raise, for connections without an exception listener."""
 
 import logging
+from collections.abc import Hashable
 from typing import Final
 
 from fjm2.base.logs import Log
@@ -56,11 +57,12 @@ def event_of(error: Exception) -> str:
     return next((event for kind, event in _EVENTS if isinstance(error, kind)), "problem")
 
 
-def log_problem(error: Exception) -> None:
-    """Log a problem. If an error of the application caused it, add the traceback of that error."""
+def log_problem(error: Exception, about: Hashable = None) -> None:
+    """Log a problem, once in ten seconds for each value of `about`, destination, session and type of error. If an error
+    of the application caused it, add the traceback of that error."""
     event = event_of(error)
     cause = error.linked_exception if isinstance(error, JMSError) else error
-    about = getattr(error, "destination", None), getattr(error, "session", None), type(cause)
+    place = about, getattr(error, "destination", None), getattr(error, "session", None), type(cause)
     log.tell(
-        logging.WARNING, event, f"{error}; {ADVICE[event]}", about=about, error=cause, error_kind=type(error).__name__
+        logging.WARNING, event, f"{error}; {ADVICE[event]}", about=place, error=cause, error_kind=type(error).__name__
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -92,10 +92,11 @@ class Endpoint:
         if destination.kind_flags & TEMPORARY_FLAG:
             self.temporaries.check_alive(destination)
 
-    def report(self, error: JMSError) -> None:
-        """Pass an error to the exception listener, or to the log if there is no listener."""
+    def report(self, error: JMSError, about: Hashable = None) -> None:
+        """Pass an error to the exception listener, or to the log if there is no listener: there once in ten seconds
+        for each value of `about`."""
         if self.exception_listener is None:
-            log_problem(error)
+            log_problem(error, about)
         else:
             self.callbacks.post(self.exception_listener, error)
 

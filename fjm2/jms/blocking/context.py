@@ -1,6 +1,6 @@
 """Contexts for threads."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, Unpack
 
@@ -251,7 +251,8 @@ class JMSContext(MessageFactory, Closable):
         return replies
 
 
-def reporter_of(context: JMSContext) -> Callable[[JMSError], None]:
-    """Return the function that passes an error to the exception listener of a context's connection."""
+def reporter_of(context: JMSContext) -> Callable[[JMSError, Hashable], None]:
+    """Return the function that passes an error to the exception listener of a context's connection, or to the log: see
+    `Endpoint.report`."""
     report = context._threads.core.endpoint.report
-    return lambda error: run(report, error)
+    return lambda error, about: run(report, error, about)

@@ -374,6 +374,29 @@ async def test_a_result_that_cannot_be_sent_is_reported_once(api: Api) -> None:
     assert re.search(r"divides returned a Decimal, and nobody gets a reply: ", str(problems[0]))
 
 
+async def test_problems_of_different_listeners_are_logged_each(
+    api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fjm2.bus.problems.log", Log("fjm2.jms"))  # which has logged nothing lately
+    app = made(api)
+
+    @app.listener(f"{TOPIC}.maps")
+    def takes_maps(message: MapMessage) -> None: ...
+
+    @app.listener(f"{TOPIC}.thirds")
+    def divides(body: str) -> Decimal:
+        return Decimal(len(body)) / 3
+
+    async with Running(app):
+        client = await api.context()
+        for _ in range(2):
+            for name in ("maps", "thirds"):
+                with pytest.raises(NoReplyError):
+                    await client.request(Topic(f"{TOPIC}.{name}"), "text", QUIET_S)
+    told = [one.getMessage() for one in caplog.records if one.name == "fjm2.jms"]
+    assert [("MapMessage" in text, "divides returned" in text) for text in told] == [(True, False), (False, True)]
+
+
 async def test_an_application_stops_after_the_present_message_and_can_start_again(api: Api) -> None:
     app, begun, go_on = made(api), threading.Event(), threading.Event()
     done: list[str] = []
