@@ -62,6 +62,11 @@ class BatchQueue:
         return last < self._config.batch_bytes and not self._space.is_big(padded(last + size))
 
     @property
+    def newest_lsn(self) -> int:
+        """Number of the last batch that took runs, on disk or not."""
+        return self._next_lsn - 1
+
+    @property
     def next_length(self) -> int:
         """Length of the batch that comes next; 0 if none waits."""
         return padded(self._waiting[0].size) if self._waiting else 0

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .disk import Disk
 from .index import LENGTH, OFFSET, SEGMENT, Entries, Places, Sequences
@@ -43,19 +44,44 @@ class Read:
         return frames
 
     def _fetch(self, disk: Disk, places: Places) -> "list[bytes] | list[None]":
+        data = self._extent(disk, places)
+        if data is None:
+            return [None] * len(places)
+        offsets = (places[:, OFFSET] - places[0, OFFSET]).tolist()
+        lengths = places[:, LENGTH].tolist()
+        return [data[at : at + length] for at, length in zip(offsets, lengths, strict=True)]
+
+    def fetch_heads(self, disk: Disk, size: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """Return the first `size` bytes of each frame as a row, and True for each row that was read.
+
+        A frame that is shorter has no head. What lies between the heads of long frames is not read.
+        """
+        places = self._places.copy()
+        is_read = places[:, LENGTH] >= size
+        places[:, LENGTH] = np.minimum(places[:, LENGTH], size)
+        heads = np.zeros((len(places), size), np.uint8)
+        columns = np.arange(size)
+        for low, high in _extents(places):
+            data = self._extent(disk, places[low:high])
+            if data is None:
+                is_read[low:high] = False
+                continue
+            rows = low + np.flatnonzero(is_read[low:high])
+            offsets = (places[rows, OFFSET] - places[low, OFFSET]).astype(np.int64)
+            heads[rows] = np.frombuffer(data, np.uint8)[offsets[:, None] + columns]
+        return heads, is_read
+
+    def _extent(self, disk: Disk, places: Places) -> bytes | None:
+        """Return the bytes from the first place through the last one."""
         segment, salt = self._segments[int(places[0, SEGMENT])]
         start = int(places[0, OFFSET])
         end = int(places[-1, OFFSET]) + int(places[-1, LENGTH])
         try:
             data = disk.pread(segment.file, end - start, start)
         except OSError:
-            return [None] * len(places)
+            return None
         # A segment changes its salt before its next use overwrites anything.
-        if len(data) < end - start or segment.salt != salt:
-            return [None] * len(places)
-        offsets = (places[:, OFFSET] - np.uint32(start)).tolist()
-        lengths = places[:, LENGTH].tolist()
-        return [data[at : at + length] for at, length in zip(offsets, lengths, strict=True)]
+        return data if len(data) == end - start and segment.salt == salt else None
 
 
 def _extents(places: Places) -> list[tuple[int, int]]:
