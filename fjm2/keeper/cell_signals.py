@@ -11,6 +11,7 @@ from fjm2.bus.bus import Bus
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import Outgoing, SendCommand, SendEntry, SendStored
 from fjm2.cell.wire.kinds import Kind
+from fjm2.cell.wire.leases import LEASES_TYPE
 from fjm2.cell.wire.stored import STORED_TYPE
 from fjm2.messages.destination import TopicPattern
 from fjm2.messages.frame import FrameWriter
@@ -46,6 +47,7 @@ class CellSignals:
             signals.hear_commands(kind, self._hear)
         signals.hear_acks(STORED_TYPE, self._hear_stored)
         signals.hear_acks(PART_TYPE, self._hear_part)
+        signals.hear_acks(LEASES_TYPE, self._hear_leases)
         signals.hear_requests(STORED_TYPE, self._hear_request)
         signals.hear_requests(STATUS_TYPE, lambda _: self.on_status_asked())
         # Others wait for a keeper as for a subscriber to everything, so that what it lacks can still be repaired.
@@ -56,7 +58,7 @@ class CellSignals:
         signals = self._bus.lanes.signals
         for kind in Kind:
             signals.hear_commands(kind, None)
-        for ack_type in (STORED_TYPE, PART_TYPE):
+        for ack_type in (STORED_TYPE, PART_TYPE, LEASES_TYPE):
             signals.hear_acks(ack_type, None)
         for ack_type in (STORED_TYPE, STATUS_TYPE):
             signals.hear_requests(ack_type, None)
@@ -82,6 +84,9 @@ class CellSignals:
         whole = self._joiner.receive(event.node_id, event.content)
         if whole is not None:
             self._hear(event.node_id, whole)
+
+    def _hear_leases(self, _: int, event: AckReceived) -> None:
+        self._cell.clients.receive_leases(event.content, self._clock())
 
     def _hear_request(self, event: AckRequested) -> None:
         producers = self._producers.of(event.sender_id)

@@ -42,22 +42,35 @@ class FrameTaker(Protocol):
     def receive_entry(self, epoch: int, index: int, data: bytes, now: float) -> None: ...
 
 
+class FrameNoter(Protocol):
+    """The part of a cell's service that is told what frames are, once the cell has got them."""
+
+    def receive_request(self, ledger: Ledger, sequence: int, body: bytes) -> None: ...
+    def note_messages(self, frame_hash: int, ledger: Ledger, first: int, count: int) -> None: ...
+
+
+def no_topics() -> NDArray[np.uint32]:
+    """Return no hashes: those of a keeper without subscriptions."""
+    return np.empty(0, np.uint32)
+
+
 class FrameIntake:
     """Takes the frames of all senders, run by run. Implements `RunTap`."""
 
     def __init__(
         self,
         cell: FrameTaker,
+        noter: FrameNoter,
         counts: KeeperCounts,
         clock: Callable[[], float],
         on_taken: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
         """Call `on_taken` with a sender's node and the producer id for each run of numbered frames."""
-        self.topics: NDArray[np.uint32] = np.empty(0, np.uint32)
-        """Hashes of the topics that the table of subscriptions names."""
+        self.topics: Callable[[], NDArray[np.uint32]] = no_topics
+        """Returns the hashes of the topics that the table of subscriptions names."""
         self.knows_table: Callable[[], bool] = lambda: True
         """Returns False while the table may be older than what others go by. All frames are kept then."""
-        self._cell = cell
+        self._cell, self._noter = cell, noter
         self._counts = counts
         self._clock = clock
         self._on_taken = on_taken
@@ -81,7 +94,8 @@ class FrameIntake:
     def _pass_on(self, sender_id: int, columns: RunColumns, places: NDArray[np.intp], is_fetched: bool) -> None:
         headers, sections = columns.headers[places], columns.sections[places]
         hashes = headers["destination_hash"]
-        is_kept = ((headers["flags"] & KIND_FLAGS) == QUEUE_FLAG) | np.isin(hashes, self.topics)
+        is_subscribed = np.isin(hashes, self.topics())
+        is_kept = ((headers["flags"] & KIND_FLAGS) == QUEUE_FLAG) | is_subscribed
         # Another keeper had a reason to keep it.
         is_any_kept = is_fetched or not self.knows_table()
         kinds = np.where(is_kept | is_any_kept, _STORED, _COUNTED)
@@ -120,6 +134,19 @@ class FrameIntake:
             frames = _laid(columns, place, count)
             is_urgent = kind == _URGENT
             self._cell.receive_frames(ledger, first, frames, sender_id, now, is_fetched=is_fetched, is_urgent=is_urgent)
+            for index in range(count if is_urgent else 0):
+                self._noter.receive_request(ledger, first + index, columns.body(place + index))
+        # Frames to different destinations may lie in one run.
+        is_first = np.r_[True, ~is_same | (hashes[1:] != hashes[:-1])]
+        starts = np.flatnonzero(is_first)
+        noted = is_subscribed[starts] & (kinds[starts] == _STORED)
+        messages = zip(
+            *(column[starts[noted]].tolist() for column in (hashes, producers, epochs, lanes, sequences)),
+            np.diff(starts, append=len(places))[noted].tolist(),
+            strict=True,
+        )
+        for frame_hash, producer, epoch, lane, first, count in messages:
+            self._noter.note_messages(frame_hash, Ledger(producer, epoch, lane), first, count)
 
     def _pass_decisions(
         self, columns: RunColumns, ledger: Ledger, first: int, place: int, count: int, now: float

@@ -8,12 +8,11 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from random import SystemRandom
 from typing import Final
-
-import numpy as np
 
 from fjm2.base.errors import JournalError
 from fjm2.base.logs import Log
@@ -27,14 +26,12 @@ from fjm2.cell.outgoing import (
     CellJoined,
     Event,
     Outgoing,
-    Replay,
     SendCommand,
     State,
     StateChanged,
     TableChanged,
 )
 from fjm2.cell.wire.commands import Fetch
-from fjm2.messages.destination import hash_of
 from fjm2.messages.frame import Frame
 from fjm2.norm import Sync
 from fjm2.store.drive.committer import Committer
@@ -44,6 +41,7 @@ from .cell_signals import CellSignals
 from .counts import KEEPER_COUNTERS, KEEPER_INSTRUMENTS, KeeperCounts, KeeperStatistics
 from .intake import FrameIntake
 from .replay import ReplayListener, ReplaySender
+from .service_driver import ServiceDriver
 from .status import KeeperStatus, StatusFlag
 from .storage import JournalStorage, member_of
 from .store_directory import OpenStore
@@ -97,16 +95,33 @@ class Keeper:
             self._loop.time(),
             members_wanted=members_wanted,
             remembered=store.remembered,
+            wall_offset_s=time.time() - self._loop.time(),
         )
         self._signals = CellSignals(bus, self.cell, self.counts, self._loop.time)
-        self._intake = FrameIntake(self.cell, self.counts, self._loop.time, self._signals.note_writer)
+        self._intake = FrameIntake(
+            self.cell, self.cell.clients, self.counts, self._loop.time, self._signals.note_writer
+        )
         self._intake.knows_table = lambda: self.cell.replica.table.is_current
         self._listener = ReplayListener(config, self._take_fetched, lambda: not self.is_full)
-        self._replays = ReplaySender(config, self.journal, store.disk, self.counts)
+        replays = ReplaySender(config, self.journal, store.disk, self.counts)
+        self._service = ServiceDriver(self.cell, self.journal, store.disk, replays, self._advance, self._fail)
+        self._intake.topics = lambda: self._service.hashes
         self._timer: asyncio.TimerHandle | None = None
         self._is_settling = False
         self._status_at = 0.0
+        self._begin()
         self._join()
+
+    def _begin(self) -> None:
+        """Tell the cell what the store holds, before anything is heard."""
+        while (event := self.cell.poll_event()) is not None:
+            if isinstance(event, TableChanged):
+                # The store has what the table asks for, or knows that it lacks it.
+                self.cell.handle_table_ready(event.version)
+            else:
+                self._handle_event(event)
+        self._service.begin(self._store.kept)
+        self._store.kept.clear()
 
     # The bus.
 
@@ -116,7 +131,7 @@ class Keeper:
         self._signals.join(f"keeper-{self.name}")
         self.bus.router.add_tap(self)
         register_counted(self)
-        self._expire()
+        self._advance()
 
     def take_run(self, sender_id: int, frames: list[Frame]) -> None:
         """Take the frames of a run of some lane. Implements `RunTap`."""
@@ -202,15 +217,20 @@ class Keeper:
     def _handle_synced(self, lsn: int) -> None:
         self.counts.commits += 1
         self.cell.handle_synced(lsn, self._loop.time())
+        self._service.handle_synced()
         self.bus.router.resume()
         self._settle()
 
     def _handle_failed(self, error: OSError) -> None:
-        if not self._failed.done():
-            failure = JournalError(
+        self._fail(
+            JournalError(
                 f"the store has failed ({error.strerror or error}): expected a disk that writes; look into the "
                 "system's log, then start the keeper again"
             )
+        )
+
+    def _fail(self, failure: JournalError) -> None:
+        if not self._failed.done():
             self._failed.set_exception(failure)
 
     async def failed(self) -> None:
@@ -235,9 +255,9 @@ class Keeper:
         if self._timer is not None:
             self._timer.cancel()
         due_at = cell.poll_timeout()
-        self._timer = self._loop.call_at(due_at, self._expire) if due_at < float("inf") else None
+        self._timer = self._loop.call_at(due_at, self._advance) if due_at < float("inf") else None
 
-    def _expire(self) -> None:
+    def _advance(self) -> None:
         self.cell.handle_timeout(self._loop.time())
         self._settle()
 
@@ -251,18 +271,11 @@ class Keeper:
                 if cell_id != self.journal.identity.cell_id:
                     self.journal.set_cell(cell_id)
                     self._committer.kick()
-            case Replay(_, ranges):
-                self._replays.send(ranges)
-            case TableChanged(version):
-                subscriptions = self.cell.replica.table.subscriptions
-                hashes = {hash_of(one.destination.kind_flags, one.destination.name.encode()) for one in subscriptions}
-                self._intake.topics = np.array(sorted(hashes), np.uint32)
-                self.cell.handle_table_ready(version)
             case CellConflict(other, is_stranded):
                 self.counts.conflicts += 1
                 log.seldom(logging.ERROR, "cell_conflict", other, other=f"{other:016x}", is_stranded=is_stranded)
             case _:
-                pass
+                self._service.handle(event)
 
     def _send(self, message: Outgoing) -> None:
         if isinstance(message, SendCommand) and isinstance(message.command, Fetch):
@@ -283,5 +296,5 @@ class Keeper:
         if self._timer is not None:
             self._timer.cancel()
         self._signals.leave()
-        await self._replays.close()
+        await self._service.close()
         await self._listener.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
 from typing import Final
@@ -14,6 +14,7 @@ from fjm2.store.errors import StoreInUseError
 from fjm2.store.journal import Journal
 from fjm2.store.opening import open_journal
 
+from .kept_frames import KeptFrames, all_kept
 from .measured_disk import MeasuredDisk
 from .storage import remember
 
@@ -32,6 +33,8 @@ class OpenStore:
     disk: MeasuredDisk
     journal: Journal
     remembered: Remembered
+    kept: list[KeptFrames] = field(default_factory=list)
+    """Destinations of the frames in the store."""
 
 
 def config_of(store_bytes_max: int) -> StoreConfig:
@@ -59,12 +62,12 @@ def open_store(directory: Path, config: StoreConfig) -> OpenStore:
         random = SystemRandom()
         journal = open_journal(disk, config, random)
         try:
-            remembered = remember(journal, disk)
+            remembered, kept = remember(journal, disk), all_kept(journal, disk)
         except JournalError:
-            # The keeper has lost a decision that it confirmed, so that it is another one from now on.
+            # The keeper has lost something that it confirmed, so that it is another one from now on.
             journal = open_journal(disk, config, random, renew=True)
-            remembered = Remembered(journal.identity.cell_id, lsn=journal.lsn)
-        return OpenStore(disk, journal, remembered)
+            remembered, kept = Remembered(journal.identity.cell_id, lsn=journal.lsn), []
+        return OpenStore(disk, journal, remembered, kept)
     except BaseException:
         disk.shut()
         raise

@@ -23,6 +23,7 @@ from fjm2.cell.stored_tracker import StoredTracker
 from fjm2.cell.wire.commands import Heartbeat, Kind, decode_command
 from fjm2.cell.wire.stored import STORED_TYPE, decode_stored
 from fjm2.jms import Queue, Topic
+from fjm2.messages.destination import Destination
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.header import PERSISTENT
 from fjm2.messages.header import Kind as MessageKind
@@ -156,6 +157,7 @@ class Writer:
         self.gate.is_stored = lambda destination: destination != TOPIC.frame_hash
         self.answers: dict[bytes, int] = {}
         """Sequence that each keeper has on disk, by keeper id."""
+        self.on_heartbeat: Callable[[Heartbeat], None] = lambda _: None
         self._frames = FrameWriter(producer_id)
         signals = bus.lanes.signals
         signals.hear_commands(int(Kind.HEARTBEAT), self._hear)
@@ -165,6 +167,7 @@ class Writer:
         heartbeat = decode_command(content)
         assert isinstance(heartbeat, Heartbeat)
         self.tracker.receive_heartbeat(heartbeat, self._loop.time())
+        self.on_heartbeat(heartbeat)
         self._confirm()
 
     def _hear_stored(self, _: int, event: AckReceived) -> None:
@@ -179,11 +182,11 @@ class Writer:
     def _confirm(self) -> None:
         self.gate.confirmed_through(self.ledger, self.tracker.confirmed(self.ledger))
 
-    def send(self, body: bytes) -> "asyncio.Future[None]":
+    def send(self, body: bytes, destination: Destination = QUEUE) -> "asyncio.Future[None]":
         """Send a message. The future is done when it is stored."""
         now_ms = time.time_ns() // 1_000_000
-        parts = self._frames.write_body(int(MessageKind.BYTES), b"", body, QUEUE, PERSISTENT, _PRIORITY, now_ms)
-        admitted = self.gate.admit(QUEUE, parts)
+        parts = self._frames.write_body(int(MessageKind.BYTES), b"", body, destination, PERSISTENT, _PRIORITY, now_ms)
+        admitted = self.gate.admit(destination, parts)
         assert admitted is not None
         numbered, stored = admitted
         assert stored is not None

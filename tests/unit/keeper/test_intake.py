@@ -25,6 +25,7 @@ class Taken:
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
+        self.noted: list[tuple[object, ...]] = []
 
     def receive_frames(
         self,
@@ -45,6 +46,12 @@ class Taken:
     def receive_entry(self, epoch: int, index: int, data: bytes, _now: float) -> None:
         self.calls.append(("entry", epoch, index, data))
 
+    def receive_request(self, ledger: Ledger, sequence: int, body: bytes) -> None:
+        self.noted.append(("request", ledger, sequence, body))
+
+    def note_messages(self, frame_hash: int, ledger: Ledger, first: int, count: int) -> None:
+        self.noted.append(("messages", frame_hash, ledger, first, count))
+
 
 def frame(destination: Destination, sequence: int, body: bytes = b"body", priority: int = 4, epoch: int = 0) -> bytes:
     parts = FrameWriter(1).write_body(int(Kind.BYTES), b"", body, destination, PERSISTENT, priority, 1)
@@ -55,8 +62,8 @@ def taken(
     *frames: bytes, topics: Sequence[int] = (), is_fetched: bool = False, knows_table: bool = True
 ) -> tuple[Taken, KeeperCounts]:
     cell, counts = Taken(), KeeperCounts()
-    intake = FrameIntake(cell, counts, lambda: 1.0)
-    intake.topics = np.array(topics, np.uint32)
+    intake = FrameIntake(cell, cell, counts, lambda: 1.0)
+    intake.topics = lambda: np.array(topics, np.uint32)
     intake.knows_table = lambda: knows_table
     intake.take(NODE, FrameReader().feed(b"".join(frames), (0,)), is_fetched=is_fetched)
     return cell, counts
@@ -116,6 +123,30 @@ def test_everything_is_kept_before_the_table_is_known() -> None:
 def test_requests_are_urgent() -> None:
     cell, _ = taken(frame(REQUESTS, 1))
     assert cell.calls[0][-1] is True
+
+
+def test_the_service_gets_requests_one_by_one() -> None:
+    cell, _ = taken(frame(REQUESTS, 1, b"one"), frame(REQUESTS, 2, b"two"), frame(QUEUE, 3))
+    ledger = Ledger(PRODUCER, 0, 0)
+    assert cell.noted == [("request", ledger, 1, b"one"), ("request", ledger, 2, b"two")]
+
+
+@pytest.mark.parametrize("is_fetched", [False, True])
+def test_the_service_is_told_of_messages_by_runs_of_a_topic(is_fetched: bool) -> None:
+    other, third = Topic("others"), Topic("third")
+    frames = [frame(TOPIC, 1), frame(TOPIC, 2), frame(other, 3), frame(QUEUE, 4), frame(third, 5), frame(TOPIC, 7)]
+    cell, _ = taken(*frames, topics=[TOPIC.frame_hash, other.frame_hash], is_fetched=is_fetched)
+    ledger = Ledger(PRODUCER, 0, 0)
+    assert cell.noted == [
+        ("messages", TOPIC.frame_hash, ledger, 1, 2),
+        ("messages", other.frame_hash, ledger, 3, 1),
+        ("messages", TOPIC.frame_hash, ledger, 7, 1),
+    ]
+
+
+def test_messages_of_two_writers_are_two_runs() -> None:
+    cell, _ = taken(frame(TOPIC, 1), frame(TOPIC, 2, epoch=1), topics=[TOPIC.frame_hash])
+    assert [call[2:] for call in cell.noted] == [(Ledger(PRODUCER, 0, 0), 1, 1), (Ledger(PRODUCER, 1, 0), 2, 1)]
 
 
 def test_frames_without_a_number_are_none_of_the_cells() -> None:

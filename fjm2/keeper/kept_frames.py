@@ -1,0 +1,74 @@
+"""Destinations of the frames in a store, read in bulk from the heads of the frames."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fjm2.base.errors import JournalError
+from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
+from fjm2.cell.wire.ranges import DECISION_LANE
+from fjm2.messages.batches.array_writer import HEADERS
+from fjm2.messages.header import HEADER_BYTES
+from fjm2.store.disk import Disk
+from fjm2.store.journal import Journal
+from fjm2.store.reader import Read
+
+_PORTION_BYTES: Final = 16 << 20
+"""Bytes of frames whose heads are read at a time. The heads of the shortest frames take half of that."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptFrames:
+    """Frames of one ledger as runs: those of a run have consecutive sequences and the same destination."""
+
+    ledger: Ledger
+    hashes: NDArray[np.uint32]
+    """Destination of each run."""
+    firsts: NDArray[np.uint64]
+    """First sequence of each run."""
+    counts: NDArray[np.int64]
+
+    def runs_to(self, hashes: NDArray[np.uint32]) -> Iterator[tuple[int, int, int]]:
+        """Yield destination, first sequence and count of each run to some destinations."""
+        chosen = np.isin(self.hashes, hashes)
+        columns = (self.hashes, self.firsts, self.counts)
+        return zip(*(column[chosen].tolist() for column in columns), strict=True)
+
+
+def read_kept(read: Read, disk: Disk, ledger: Ledger) -> KeptFrames:
+    """Read the destinations of some frames. Raise JournalError if the disk does not give one of them."""
+    heads, is_read = read.fetch_heads(disk, HEADER_BYTES)
+    if not is_read.all():
+        sequence = int(read.sequences[np.flatnonzero(~is_read)[0]])
+        raise JournalError(
+            f"message {sequence} of {ledger} cannot be read: expected what was stored; open the store with renew"
+        )
+    hashes = heads.view(HEADERS)[:, 0]["destination_hash"].astype(np.uint32)
+    sequences = read.sequences
+    is_first = np.r_[True, (hashes[1:] != hashes[:-1]) | (sequences[1:] != sequences[:-1] + np.uint64(1))]
+    starts = np.flatnonzero(is_first) if len(sequences) else np.empty(0, np.int64)
+    return KeptFrames(ledger, hashes[starts], sequences[starts], np.diff(starts, append=len(sequences)))
+
+
+def all_kept(journal: Journal, disk: Disk) -> list[KeptFrames]:
+    """Return the destinations of all frames of a store, but for decisions. A million of them take a second."""
+    return [
+        read_kept(read, disk, ledger)
+        for ledger in journal.ledgers()
+        if ledger.lane != DECISION_LANE
+        for read in portions(journal, ledger, 1)
+    ]
+
+
+def portions(journal: Journal, ledger: Ledger, first: int) -> Iterator[Read]:
+    """Yield plans to read the frames of a ledger from a sequence on, portion by portion."""
+    at: int | None = first
+    while at is not None:
+        read = journal.read(ledger, RangeSet([(first, 1 << 64)]), _PORTION_BYTES, at)
+        if len(read.sequences):
+            yield read
+        at = read.resume_at
