@@ -26,6 +26,9 @@ class RangeSet:
         if bounds and bounds[-1] == start:  # nearly all ranges continue the last one
             bounds[-1] = end
             return
+        if not bounds or bounds[-1] < start:
+            bounds += (start, end)
+            return
         left, right = bisect_left(bounds, start), bisect_right(bounds, end)
         bounds[left:right] = ([] if left & 1 else [start]) + ([] if right & 1 else [end])
 
