@@ -44,6 +44,15 @@ class Storage(Protocol):
         """Give up the entries of the decision log before an index: a snapshot stands for them."""
         ...
 
+    @property
+    def has_room(self) -> bool:
+        """True if the store takes messages."""
+        ...
+
+    def forget(self, ledger: Ledger) -> None:
+        """Give up a ledger, with all sequences that are known of it."""
+        ...
+
     def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
         """Give up frames. Their sequences stay known."""
         ...

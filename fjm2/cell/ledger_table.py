@@ -205,8 +205,8 @@ class LedgerTable:
         if not self._open_of_writer[ledger.producer_id]:
             del self._open_of_writer[ledger.producer_id]
 
-    def forget_closed(self, before_ms: int) -> None:
-        """Forget ledgers that were closed before a time of the decision log."""
+    def forget_closed(self, before_ms: int) -> list[Ledger]:
+        """Forget ledgers that were closed before a time of the decision log, and return them."""
         old = [
             ledger
             for ledger, state in self._ledgers.items()
@@ -214,6 +214,7 @@ class LedgerTable:
         ]
         for ledger in old:
             del self._ledgers[ledger]
+        return old
 
     def progress(self, ledger: Ledger) -> Progress:
         """Return how far a ledger is known. Both counts are 0 for an unknown ledger."""

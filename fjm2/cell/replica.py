@@ -1,7 +1,7 @@
 """The holdings of a member: promise, decision log, ledgers and table; and how far all that is on disk."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -12,21 +12,19 @@ from .context import Context
 from .decision_log import Appended, DecisionLog, Entry
 from .ledger_table import LedgerTable, Span
 from .outgoing import Decided, SendCommand, SendStored, TableChanged
+from .references import spans_of
 from .snapshots.sections import Section
 from .snapshots.snapshots import SNAPSHOT_ENTRIES, Snapshots
 from .subscription_table import SubscriptionTable
 from .times import REMEMBERED_MS
 from .wire.commands import Counted, Fetch
-from .wire.ranges import DECISION_LANE, Range
+from .wire.ranges import DECISION_LANE, Position, Range
 from .wire.records import (
-    ApplyRecord,
     CloseRecord,
     EntryBody,
-    ExpireRecord,
-    HandRecord,
-    MoveRecord,
     Record,
     SectionRecord,
+    Subscription,
     TableRecord,
     TimeRecord,
     decode_entry,
@@ -66,6 +64,8 @@ class Remembered:
     """All entries of the decision log, also those that others replaced. Their order does not matter."""
     spans: Sequence[Span] = ()
     lsn: int = 0
+    kept: Container[Ledger] = ()
+    """Ledgers that have frames. They are not forgotten before the driver has told which of these are needed."""
 
 
 class _Promise(NamedTuple):
@@ -129,12 +129,15 @@ class Replica:
         self.confirmable = 0
         """Index through which the log, and all that it refers to, is on disk."""
         self._table_ready = 0
+        self._unready: list[tuple[int, int]] = []
+        """Version and destination of each subscription whose messages the driver has not told yet."""
         self._applied = 0
         self.snapshots = Snapshots(self.log, self.ledgers, self.table, sections, snapshot_entries)
         self._pending: deque[_Pending] = deque()
         self._fetch_at = {DECISIONS: 0.0, FRAMES: 0.0}
         """Times before which nothing is fetched again."""
         context.cell_id = remembered.cell_id
+        self.ledgers.pinned = remembered.kept
         for span in remembered.spans:
             self.ledgers.restore(span, now)
         for stored in last_chain(remembered.entries):
@@ -186,7 +189,8 @@ class Replica:
         """Store the frames of a ledger that are new."""
         for span in self.ledgers.accept(ledger, first, len(frames), now, is_fetched=is_fetched):
             part = frames[span.first - first : span.end - first]
-            self._note(span, self._context.storage.store_frames(ledger, span.first, part, is_urgent=is_urgent))
+            lsn = self._context.storage.store_frames(ledger, span.first, part, is_urgent=is_urgent)
+            self._note(span, lsn, is_urgent=is_urgent)
 
     def store_counted(self, ledger: Ledger, first: int, count: int, now: float, *, is_fetched: bool) -> None:
         """Store that sequences of a ledger need no keeping, as far as they are new."""
@@ -200,13 +204,28 @@ class Replica:
                 if each.ledger.lane != DECISION_LANE:
                     self.store_counted(each.ledger, each.first, each.count, now, is_fetched=True)
 
-    def _note(self, span: Span, lsn: int | None) -> None:
+    def _note(self, span: Span, lsn: int | None, *, is_urgent: bool = False) -> None:
         """Have sequences count when their batch is on disk. Without room they may come again."""
-        self.is_full = lsn is None
+        # A request that uses the reserve does not tell that there is room for messages.
+        self.is_full = lsn is None or (is_urgent and self.is_full)
         if lsn is None:
             self.ledgers.drop_unsynced((span,))
         else:
             self._pending.append(_Pending(lsn, span))
+
+    @property
+    def hashes_ahead(self) -> list[int]:
+        """Destinations of the subscriptions that are in the log and perhaps not committed.
+
+        Their frames are kept: a publisher knows of a subscription when it is committed, and then W members have it.
+        """
+        indexes = range(max(self._applied + 1, self.log.first_index), self.log.last_index + 1)
+        return [
+            record.subscription.destination.frame_hash
+            for index in indexes
+            for record in self.log.entry(index).body.records
+            if isinstance(record, TableRecord) and record.is_added
+        ]
 
     def offer_entry(self, epoch: int, index: int, data: bytes, now: float) -> Appended:
         """Take an entry of the decision log, if it follows what is there."""
@@ -242,9 +261,16 @@ class Replica:
         state = self.table.state
         if self.log.snapshot is not None:
             for subscription, starts in state.subscriptions:
-                self._context.events.append(TableChanged(state.version, True, subscription, starts))
+                self._tell_change(state.version, True, subscription, starts)
             if not state.subscriptions:
                 self.handle_table_ready(state.version)
+
+    def _tell_change(
+        self, version: int, is_added: bool, subscription: Subscription, starts: tuple[Position, ...]
+    ) -> None:
+        if is_added:
+            self._unready.append((version, subscription.destination.frame_hash))
+        self._context.events.append(TableChanged(version, is_added, subscription, starts))
 
     def propose(self, epoch: int, records: tuple[Record, ...], now: float) -> int:
         """Append an entry as the manager of an epoch. Return its index."""
@@ -367,26 +393,33 @@ class Replica:
             case TimeRecord():
                 time = self.snapshots.time
                 time.milliseconds = max(time.milliseconds, record.milliseconds)
-                self.ledgers.forget_closed(time.milliseconds - REMEMBERED_MS)
+                for ledger in self.ledgers.forget_closed(time.milliseconds - REMEMBERED_MS):
+                    self._context.storage.forget(ledger)
             case CloseRecord():
                 self.ledgers.close(record.ledger, record.final, now, self.snapshots.time.milliseconds)
                 self.log.forget_fence(record.ledger)
             case TableRecord():
                 if self.table.apply(record):
-                    event = TableChanged(record.version, record.is_added, record.subscription, record.starts)
-                    self._context.events.append(event)
+                    self._tell_change(record.version, record.is_added, record.subscription, record.starts)
             case _:
                 pass  # for the queue manager, which gets all decisions as events
 
     def handle_table_ready(self, version: int) -> None:
         """Report a version of the table from now on: all frames that it asks for are kept."""
         self._table_ready = max(self._table_ready, min(version, self.table.version))
+        self._unready = [each for each in self._unready if each[0] > version]
+
+    def knows_messages(self, frame_hash: int) -> bool:
+        """Return True if the driver has told all messages to a destination that are in the store."""
+        return all(each != frame_hash for _, each in self._unready)
 
     # Answers
 
     def send_stored(self, to_node: int, ledgers: Sequence[Progress]) -> None:
         """Tell a node how far ledgers are stored."""
         context = self._context
+        # Those who are told that the store is full send nothing that would show that it is not.
+        self.is_full = self.is_full and not context.storage.has_room
         configuration = self.log.configuration_at(self.log.on_disk)
         is_member = configuration is not None and context.me in configuration.members
         stored = Stored(
@@ -454,25 +487,6 @@ class Replica:
             for span in self._spans_of(self.log.next_after(self.confirmable))
             for first, end in self.ledgers.missing(*span)
         ]
-
-
-def spans_of(record: Record) -> list[Span]:
-    """Return the frames that a decision refers to."""
-    match record:
-        case HandRecord():
-            return [_span(hand.range) for hand in record.hands]
-        case MoveRecord() | ExpireRecord():
-            return [_span(record.range)]
-        case ApplyRecord():
-            return [Span(record.ledger, verdict.sequence, verdict.sequence + 1) for verdict in record.verdicts]
-        case CloseRecord():
-            return [Span(record.ledger, first, last + 1) for first, last in record.final]
-        case _:
-            return []
-
-
-def _span(each: Range) -> Span:
-    return Span(each.ledger, each.first, each.last + 1)
 
 
 def last_chain(entries: Sequence[StoredEntry]) -> list[StoredEntry]:

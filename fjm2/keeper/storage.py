@@ -64,6 +64,15 @@ class JournalStorage:
         """Return the sequences first, ..., end - 1 whose frames can be read."""
         return self._journal.live(ledger, first, end)
 
+    @property
+    def has_room(self) -> bool:
+        """True if the store takes messages."""
+        return not self._journal.is_full
+
+    def forget(self, ledger: Ledger) -> None:
+        """Give up a ledger, with all sequences that are known of it."""
+        self._journal.forget(ledger, _ALL)
+
     def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
         """Give up frames. Their sequences stay known, so that they are not stored again."""
         self._journal.release(ledger, ranges)
@@ -101,7 +110,8 @@ def remember(journal: Journal, disk: Disk) -> Remembered:
             spans += [Span(ledger, first, end) for first, end in journal.known(ledger)]
         elif ledger.producer_id == cell_id:
             entries += _entries(journal, disk, ledger)
-    return Remembered(cell_id, epoch, voted_for, entries, spans, journal.lsn)
+    kept = {ledger for ledger in journal.ledgers() if journal.waiting_frames(ledger)}
+    return Remembered(cell_id, epoch, voted_for, entries, spans, journal.lsn, kept)
 
 
 def _cell_of(journal: Journal) -> int:

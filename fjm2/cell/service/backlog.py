@@ -20,11 +20,17 @@ class Backlog:
 
     def add(self, frame_hash: int, ledger: Ledger, first: int, end: int) -> None:
         """Note that the frames first, ..., end - 1 are messages to a destination."""
+        self.add_all(frame_hash, ledger, ((first, end),))
+
+    def add_all(self, frame_hash: int, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
+        """Note that ranges of frames are messages to a destination. There must be one at least."""
         ledgers = self._by_hash.setdefault(frame_hash, {})
         if ledger not in ledgers:
             ledgers[ledger] = RangeSet()
             self._ledgers[ledger] += 1
-        ledgers[ledger].add(first, end)
+        messages = ledgers[ledger]
+        for first, end in ranges:
+            messages.add(first, end)
 
     def remove(self, frame_hash: int, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
         """Note that nobody needs ranges of a destination any more."""

@@ -17,11 +17,14 @@ from fjm2.cell.wire.requests import Request, decode_request
 from .backlog import Backlog
 from .decided import Decided, Touched, granted
 from .inbox import RequestInbox
+from .kept_requests import KeptRequests
 from .pages import page_of, replayed
 from .section import ServiceSection
 
 SWEEPS_AT_ONCE: Final = 64
 """Most pairs of destination and ledger that are looked through at once for what nobody needs any more."""
+_ALL: Final = (1, 1 << 64)
+"""All sequences of a ledger."""
 SWEEP_WORK_MAX: Final = 20_000
 """Number of ranges that are looked through at once, but for the pair that they end in."""
 
@@ -37,6 +40,7 @@ class Clients:
         self.backlog = Backlog()
         self.renewed: dict[int, float] = {}
         """Time at which each session was heard last."""
+        self._requests = KeptRequests()
         self._touched: dict[Touched, None] = {}
         replica.ledgers.pinned = self.backlog
 
@@ -57,9 +61,18 @@ class Clients:
         The driver passes in those that it hears or fetches; at the start all that are in the store and not applied; and
         those that the event `RequestWanted` names. A frame that was not stored is ignored: it comes again.
         """
+        self.note_requests(ledger, sequence, 1)
         is_new = sequence > self.state.through.get(ledger, 0) or (ledger, sequence) in self.inbox.wanted
         if is_new and self._replica.ledgers.seen_within(ledger, sequence, sequence + 1):
             self.inbox.add(ledger, sequence, body)
+
+    def note_requests(self, ledger: Ledger, first: int, count: int) -> None:
+        """Note that frames which are stored are requests. The driver passes in all that are in the store at the start.
+
+        They are released when the log has no entry any more that names them.
+        """
+        for low, high in self._replica.ledgers.seen_within(ledger, first, first + count):
+            self._requests.add(ledger, low, high)
 
     def note_messages(self, frame_hash: int, ledger: Ledger, first: int, count: int) -> None:
         """Note that frames which are stored are messages to a destination of the table.
@@ -67,10 +80,20 @@ class Clients:
         The driver passes in those that it keeps: when they come; when `TableChanged` makes it reread what it has from
         the start of a subscription on; and at the start all that are in the store.
         """
-        if self._replica.table.stores(frame_hash):
-            for low, high in self._replica.ledgers.seen_within(ledger, first, first + count):
-                self.backlog.add(frame_hash, ledger, low, high)
-            self._touched[Touched(frame_hash, ledger)] = None
+        self.note_ranges(frame_hash, ledger, [(first, first + count)])
+
+    def note_ranges(self, frame_hash: int, ledger: Ledger, ranges: Sequence[tuple[int, int]]) -> None:
+        """Note ascending ranges [first, end) of messages to one destination, of which there may be very many."""
+        if ranges and self._replica.table.stores(frame_hash):
+            first, end = ranges[0][0], ranges[-1][1]
+            ledgers = self._replica.ledgers
+            if ledgers.seen_within(ledger, first, end) != [(first, end)]:
+                ranges = [part for each in ranges for part in ledgers.seen_within(ledger, *each)]
+            if ranges:
+                self.backlog.add_all(frame_hash, ledger, ranges)
+            cursors = self.state.cursors_of(frame_hash)
+            if not cursors or any(cursor.last(ledger) >= first for cursor in cursors):
+                self._touched[Touched(frame_hash, ledger)] = None
 
     def receive_leases(self, content: bytes, now: float) -> bool:
         """Take a NORM_ACK of type 17. Return False if it is malformed."""
@@ -88,12 +111,12 @@ class Clients:
         """Send a consumer a page of what its subscription has not acknowledged, if this keeper is asked.
 
         A keeper that has not applied the decision which made the consumer does not answer: it may not know yet what an
-        earlier consumer acknowledged.
+        earlier consumer acknowledged. Nor does one that has not been told of all messages in its store.
         """
         if query.keeper_node != self._context.node_id:
             return
         cursor = self.state.cursor_of(query.session, query.consumer)
-        if cursor is None:
+        if cursor is None or not self._replica.knows_messages(cursor.frame_hash):
             return
         page = page_of(query, cursor, self.backlog, self._replica.ledgers)
         self._context.outgoing.append(SendCommand(page))
@@ -140,6 +163,11 @@ class Clients:
             self.inbox.forget(ledger, state.through.get(ledger, 0))
         if self._touched and self.is_current:
             self._sweep()
+        settled = self._section.settled.before(replica.log.first_index)
+        if settled is not None:
+            self._requests.settle(settled, replica.ledgers)
+        for ledger, ranges in self._requests.released():
+            self._tell_released(ledger, ranges)
 
     def _is_missing(self, ledger: Ledger, sequence: int) -> bool:
         return sequence > self.state.through.get(ledger, 0) and self.inbox.find(ledger, sequence) is None
@@ -151,8 +179,7 @@ class Clients:
         end = final[-1][1] + 1 if final else 1
         self.inbox.forget_from(ledger, end)
         for frame_hash in self.backlog.hashes_of(ledger):
-            beyond = list(self.backlog.within(frame_hash, ledger, end, 1 << 64))
-            self._release(frame_hash, ledger, beyond)
+            self._release(frame_hash, ledger, [(end, 1 << 64)])
 
     def _sweep(self) -> None:
         """Release what all subscriptions have acknowledged of destinations that changed.
@@ -169,15 +196,22 @@ class Clients:
                 each_ledger = self.backlog.ledgers_of(frame_hash)
                 self._touched.update(dict.fromkeys(Touched(frame_hash, each) for each in each_ledger))
                 continue
-            ranges: Sequence[tuple[int, int]] = self.backlog.ranges(frame_hash, ledger)
+            # A cursor has few ranges, and the backlog may have very many.
+            acked: Sequence[tuple[int, int]] = [_ALL]
             for cursor in self.state.cursors_of(frame_hash):
-                ranges = [part for first, end in ranges for part in cursor.acked_within(ledger, first, end)]
-                work += 1 + len(ranges)
-                if not ranges:
+                acked = [part for first, end in acked for part in cursor.acked_within(ledger, first, end)]
+                work += 1 + len(acked)
+                if not acked:
                     break
-            self._release(frame_hash, ledger, ranges)
+            work += self._release(frame_hash, ledger, acked)
 
-    def _release(self, frame_hash: int, ledger: Ledger, ranges: Sequence[tuple[int, int]]) -> None:
-        if ranges:
+    def _release(self, frame_hash: int, ledger: Ledger, ranges: Sequence[tuple[int, int]]) -> int:
+        """Give up the messages in some ranges. Return the number of their ranges."""
+        messages = [each for first, end in ranges for each in self.backlog.within(frame_hash, ledger, first, end)]
+        if messages:
             self.backlog.remove(frame_hash, ledger, ranges)
-            self._context.events.append(Released(ledger, tuple((first, end - 1) for first, end in ranges)))
+            self._tell_released(ledger, messages)
+        return len(messages)
+
+    def _tell_released(self, ledger: Ledger, ranges: Sequence[tuple[int, int]]) -> None:
+        self._context.events.append(Released(ledger, tuple((first, end - 1) for first, end in ranges)))

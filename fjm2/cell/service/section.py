@@ -3,6 +3,7 @@
 from typing import Final
 
 from .decided import Decided, Touched
+from .kept_requests import SettledRequests
 from .state_codec import decode_state, encode_state
 
 
@@ -16,6 +17,7 @@ class ServiceSection:
         """The state that decisions left."""
         self.is_adopted = False
         """True if a snapshot has replaced the state since the caller last cleared this."""
+        self.settled = SettledRequests()
 
     @property
     def index(self) -> int:
@@ -24,7 +26,8 @@ class ServiceSection:
 
     def encode(self, index: int) -> bytes:
         """Return the state, which is taken only when it includes the entry at `index` and none after it."""
-        del index
+        if index == self.state.index:
+            self.settled.note_snapshot(index, self.state.through)
         return encode_state(self.state)
 
     def decode(self, data: bytes) -> Decided | None:
@@ -38,4 +41,5 @@ class ServiceSection:
         for cursor in (*self.state.cursors.values(), *state.cursors.values()):
             state.touched[Touched(cursor.frame_hash, None)] = None
         self.state = state
+        self.settled.note_snapshot(index, state.through)
         self.is_adopted = True

@@ -72,6 +72,7 @@ class ServiceKeeper(Keeper):
             case Released():
                 for first, last in event.ranges:
                     self.released[event.ledger].add(first, last + 1)
+                    self.disk.journal.release(event.ledger, [(first, last + 1)])
             case Replay() if event.to_node >= CLIENT_NODE:
                 self.replay_to_client(event)
             case _:

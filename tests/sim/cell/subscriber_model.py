@@ -290,7 +290,9 @@ class Model:
         self.counts["releases"] += 1
 
     def _check_needless(self, ledger: Ledger, sequence: int, table_version: int) -> None:
-        sent = self.messages[ledger][sequence]
+        sent = self.messages[ledger].get(sequence)
+        if sent is None:
+            return  # a request
         for key, generation in self.subscriptions.items():
             is_after = sent.at > generation.added_at and generation.topic == sent.topic
             if is_after and generation.version <= table_version and generation.needs(ledger, sequence):

@@ -33,6 +33,7 @@ class Store:
         self.writes: list[object] = []
         self.released: list[tuple[int, int]] = []
         """Cells whose decisions were released, and the index before which."""
+        self.forgotten: list[Ledger] = []
         self.counted: dict[Ledger, list[tuple[int, int]]] = {}
 
     @property
@@ -65,6 +66,13 @@ class Store:
 
     def release_decisions(self, cell_id: int, before: int) -> None:
         self.released.append((cell_id, before))
+
+    @property
+    def has_room(self) -> bool:
+        return not self.is_full
+
+    def forget(self, ledger: Ledger) -> None:
+        self.forgotten.append(ledger)
 
     def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
         self._write((ledger, tuple(ranges)))

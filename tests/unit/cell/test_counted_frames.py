@@ -154,3 +154,15 @@ def test_a_member_that_starts_knows_what_its_log_says_is_committed() -> None:
     ]
     keeper, _ = cell(*entries)
     assert (keeper.replica.log.committed, keeper.replica.table.version) == (2, 1)
+
+
+def test_the_topics_of_a_decision_are_kept_before_it_is_committed() -> None:
+    keeper, _ = cell()
+    keeper.receive(heartbeat(1), MANAGER, 1.0)
+    keeper.receive_entry(1, 2, body(0, OpenRecord(), TABLE), 1.0)
+    assert not keeper.replica.table.hashes()
+    assert keeper.replica.hashes_ahead == [TABLE.subscription.destination.frame_hash]
+    keeper.handle_synced(9, 1.0)
+    keeper.receive(heartbeat(1, 2, committed=2, table_version=1), MANAGER, 1.0)
+    assert keeper.replica.table.hashes() == [TABLE.subscription.destination.frame_hash]
+    assert not keeper.replica.hashes_ahead

@@ -71,9 +71,12 @@ def test_the_first_final_set_counts() -> None:
 def test_closed_ledgers_are_forgotten_by_the_time_of_the_log() -> None:
     table = table_with((1, 4))
     table.close(LEDGER, ((1, 3),), 0.0, 1000)
-    table.forget_closed(1000)
+    assert table.forget_closed(1000) == []
     assert LEDGER in table
-    table.forget_closed(1001)
+    table.pinned = {LEDGER}
+    assert table.forget_closed(1001) == []
+    table.pinned = ()
+    assert table.forget_closed(1001) == [LEDGER]
     assert LEDGER not in table
 
 

@@ -1,11 +1,16 @@
 """Tests of what a member answers for: nothing before it is on disk, and no decision without what it refers to."""
 
-from single_keepers import CELL_ID, FOUNDED, LEDGER, MEMBERS, body, only_stored, replica
+from random import Random
+
+from single_keepers import CELL_ID, FOUNDED, LEDGER, MEMBERS, Store, body, only_stored, replica
 
 from fjm2.base.ledger import Ledger
+from fjm2.cell.context import Context
 from fjm2.cell.decision_log import Appended
+from fjm2.cell.ledger_table import Span
 from fjm2.cell.outgoing import SendCommand, SendStored
-from fjm2.cell.replica import StoredEntry, last_chain
+from fjm2.cell.replica import Remembered, Replica, StoredEntry, last_chain
+from fjm2.cell.times import REMEMBERED_MS
 from fjm2.cell.wire.commands import Fetch
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import DECISION_LANE, Range
@@ -13,12 +18,14 @@ from fjm2.cell.wire.records import (
     ApplyRecord,
     CloseRecord,
     ConfigureRecord,
+    EntryBody,
     FenceRecord,
     Hand,
     HandRecord,
     OpenRecord,
     Subscription,
     TableRecord,
+    TimeRecord,
     Verdict,
 )
 from fjm2.cell.wire.requests import Place
@@ -54,6 +61,38 @@ def test_a_full_store_takes_frames_again_later() -> None:
     assert free.flags == 0
     held.handle_synced(1)
     assert held.ledgers.progress(LEDGER).on_disk == 1
+
+
+def test_a_full_store_is_told_until_there_is_room_for_messages() -> None:
+    """A request, which uses the reserve, does not tell that there is; and nobody sends messages meanwhile."""
+    held, store, context = replica()
+    store.is_full = True
+    held.store_frames(LEDGER, 1, [b"a"], 0.0, is_fetched=False)
+    held.store_frames(LEDGER, 1, [b"request"], 0.0, is_fetched=False, is_urgent=True)
+    held.send_stored(7, [])
+    store.is_full = False
+    held.send_stored(7, [])
+    assert [message.stored.flags for message in context.outgoing if isinstance(message, SendStored)] == [
+        StoredFlag.FULL,
+        0,
+    ]
+
+
+def test_closed_ledgers_are_forgotten_unless_their_frames_may_be_needed() -> None:
+    closed = CloseRecord(LEDGER, ((1, 1),))
+    later = TimeRecord(REMEMBERED_MS + 1)
+    for kept, forgotten in ((), [LEDGER]), ({LEDGER}, []):
+        store = Store()
+        entries = (FOUNDED, StoredEntry(1, 2, body(0, OpenRecord(), closed, later)), StoredEntry(1, 3, committing(2)))
+        remembered = Remembered(CELL_ID, 1, entries=entries, spans=(Span(LEDGER, 1, 2),), kept=kept)
+        held = Replica(Context(MEMBERS[0], 1, 1, store, Random(1)), remembered, 0.0)
+        assert (LEDGER in held.ledgers) == bool(kept)
+        assert store.forgotten == forgotten
+
+
+def committing(index: int) -> bytes:
+    """Return an entry whose manager knew that an index is committed."""
+    return EntryBody(1, index, ()).encode()
 
 
 def test_a_decision_is_confirmed_only_with_what_it_refers_to() -> None:

@@ -36,7 +36,7 @@ def remembered(store: Store) -> Remembered:
 
 def test_an_empty_store_remembers_nothing() -> None:
     store = Store()
-    assert store.remember() == Remembered(entries=[], spans=[])
+    assert store.remember() == Remembered(entries=[], spans=[], kept=set())
     assert member_of(store.journal) == Member(store.journal.identity.keeper_id, store.journal.identity.incarnation)
 
 

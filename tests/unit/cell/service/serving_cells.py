@@ -6,7 +6,7 @@ from typing import Any
 from single_keepers import BUS_KEY, ME, Store, events, sent
 
 from fjm2.cell.cell import Cell
-from fjm2.cell.outgoing import Event
+from fjm2.cell.outgoing import Event, TableChanged
 from fjm2.cell.wire.records import Record
 
 
@@ -19,6 +19,8 @@ class Alone:
         self.cell = Cell(ME, 1, BUS_KEY, self.store, Random(1), self.now, members_wanted=1, **options)
         self.sent: list[Any] = []
         self.events: list[Event] = []
+        self.is_table_told = True
+        """True if the driver tells at once what a new subscription needs."""
         for _ in range(60):
             self.run(0.1)
         assert self.cell.is_serving
@@ -35,7 +37,10 @@ class Alone:
         while self.cell.replica.durable_lsn < self.store.lsn:
             self.cell.handle_synced(self.store.lsn, self.now)
         self.sent += sent(self.cell)
-        self.events += events(self.cell)
+        for event in events(self.cell):
+            self.events.append(event)
+            if isinstance(event, TableChanged) and self.is_table_told:
+                self.cell.handle_table_ready(event.version)
 
     def decide(self, *records: Record) -> None:
         """Decide something."""

@@ -4,11 +4,14 @@ from serving_cells import Alone
 from serving_clients import ORDERS, WRITER, Client, publish
 from single_keepers import cell, events
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.cell import Cell
 from fjm2.cell.decision_log import Entry
-from fjm2.cell.outgoing import Released
+from fjm2.cell.ledger_table import Span
+from fjm2.cell.outgoing import Released, SendCommand
 from fjm2.cell.replica import StoredEntry
 from fjm2.cell.service.state_codec import encode_state
+from fjm2.cell.wire.catch_up import CatchUpQuery
 from fjm2.cell.wire.records import CloseRecord, Record, TimeRecord
 from fjm2.cell.wire.requests import Open, encode_request
 
@@ -91,3 +94,54 @@ def test_no_snapshot_is_taken_while_a_request_has_to_be_read() -> None:
     alone.run(0.1)
     assert alone.cell.clients.state.index == log.committed == log.snapshot_index
     assert client.session in alone.cell.clients.state.sessions
+
+
+def test_requests_are_released_when_the_log_has_no_entry_that_names_them() -> None:
+    alone = served()
+    client = Client(alone, 2)
+    client.open()
+    assert released_of(alone, Ledger(1, 0, 1)) == [((1, 2),)]  # the entries between the last two snapshots are held
+    for _ in range(20):
+        alone.decide(TimeRecord(int(alone.now * 1000)))
+    assert released_of(alone, Ledger(1, 0, 1)) == [((1, 2),), ((3, 3),)]
+    assert released_of(alone, client.ledger) == [((1, 1),)]
+
+
+def released_of(alone: Alone, ledger: Ledger) -> list[object]:
+    return [event.ranges for event in alone.events if isinstance(event, Released) and event.ledger == ledger]
+
+
+def test_requests_that_come_back_with_a_restart_are_released_again() -> None:
+    """A release is on disk with the next checkpoint of the store only."""
+    index, entry = snapshot_of(served())
+    keeper, _ = cell(StoredEntry(1, index, entry.data))
+    ledger = Ledger(1, 0, 1)
+    keeper.replica.ledgers.restore(Span(ledger, 1, 9), 0.0)
+    keeper.clients.note_requests(ledger, 1, 8)
+    events(keeper)
+    keeper.clients.advance()
+    assert events(keeper) == [Released(ledger, ((1, 3),))]
+
+
+def test_a_page_waits_until_the_driver_has_told_all_messages() -> None:
+    alone = Alone()
+    client = Client(alone)
+    client.open()
+    alone.is_table_told = False
+    client.subscribe()
+    query = CatchUpQuery(
+        is_exact=True,
+        reply_to=7,
+        keeper_node=1,
+        consumer=client.sent,
+        cell_id=alone.cell.cell_id,
+        session=client.session,
+        ledger=WRITER,
+        first=1,
+    )
+    alone.cell.clients.answer(query)
+    alone.settle()
+    assert not alone.sent_of(SendCommand)
+    alone.cell.handle_table_ready(1)
+    alone.cell.clients.answer(query)
+    assert isinstance(alone.cell.poll_message(), SendCommand)
