@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fjm2.base.ledger import Ledger
 
 from .configuration import Membership
-from .wire.records import ConfigureRecord, EntryBody, FenceRecord
+from .wire.records import ConfigureRecord, EntryBody, FenceRecord, TableRecord
 
 
 class Entry(NamedTuple):
@@ -201,6 +201,19 @@ class DecisionLog:
     def fenced(self, after: int) -> list[Ledger]:
         """Return the ledgers that entries behind an index fence."""
         return [ledger for ledger, index in self._fences.items() if index > after]
+
+    @property
+    def hashes_ahead(self) -> list[int]:
+        """Destinations of the subscriptions that are in the log and not committed.
+
+        Their frames are kept: a publisher knows of a subscription when it is committed, and then W members have it.
+        """
+        return [
+            record.subscription.destination.frame_hash
+            for index in range(max(self.committed + 1, self.first_index), self.last_index + 1)
+            for record in self.entry(index).body.records
+            if isinstance(record, TableRecord) and record.is_added
+        ]
 
     # Snapshots
 

@@ -12,19 +12,21 @@ from .context import Context
 from .decision_log import Appended, DecisionLog, Entry
 from .ledger_table import LedgerTable, Span
 from .outgoing import Decided, SendCommand, SendStored, TableChanged
-from .references import spans_of
 from .snapshots.sections import Section
 from .snapshots.snapshots import SNAPSHOT_ENTRIES, Snapshots
-from .subscription_table import SubscriptionTable
+from .subscription_table import SubscriptionTable, TableReadiness
 from .times import REMEMBERED_MS
 from .wire.commands import Counted, Fetch
-from .wire.ranges import DECISION_LANE, Position, Range
+from .wire.ranges import DECISION_LANE, Range
 from .wire.records import (
+    ApplyRecord,
     CloseRecord,
     EntryBody,
+    ExpireRecord,
+    HandRecord,
+    MoveRecord,
     Record,
     SectionRecord,
-    Subscription,
     TableRecord,
     TimeRecord,
     decode_entry,
@@ -128,9 +130,7 @@ class Replica:
         self.durable_lsn = remembered.lsn
         self.confirmable = 0
         """Index through which the log, and all that it refers to, is on disk."""
-        self._table_ready = 0
-        self._unready: list[tuple[int, int]] = []
-        """Version and destination of each subscription whose messages the driver has not told yet."""
+        self.readiness = TableReadiness()
         self._applied = 0
         self.snapshots = Snapshots(self.log, self.ledgers, self.table, sections, snapshot_entries)
         self._pending: deque[_Pending] = deque()
@@ -213,20 +213,6 @@ class Replica:
         else:
             self._pending.append(_Pending(lsn, span))
 
-    @property
-    def hashes_ahead(self) -> list[int]:
-        """Destinations of the subscriptions that are in the log and perhaps not committed.
-
-        Their frames are kept: a publisher knows of a subscription when it is committed, and then W members have it.
-        """
-        indexes = range(max(self._applied + 1, self.log.first_index), self.log.last_index + 1)
-        return [
-            record.subscription.destination.frame_hash
-            for index in indexes
-            for record in self.log.entry(index).body.records
-            if isinstance(record, TableRecord) and record.is_added
-        ]
-
     def offer_entry(self, epoch: int, index: int, data: bytes, now: float) -> Appended:
         """Take an entry of the decision log, if it follows what is there."""
         body = decode_entry(data)
@@ -261,16 +247,10 @@ class Replica:
         state = self.table.state
         if self.log.snapshot is not None:
             for subscription, starts in state.subscriptions:
-                self._tell_change(state.version, True, subscription, starts)
+                self.readiness.note(state.version, True, subscription)
+                self._context.events.append(TableChanged(state.version, True, subscription, starts))
             if not state.subscriptions:
                 self.handle_table_ready(state.version)
-
-    def _tell_change(
-        self, version: int, is_added: bool, subscription: Subscription, starts: tuple[Position, ...]
-    ) -> None:
-        if is_added:
-            self._unready.append((version, subscription.destination.frame_hash))
-        self._context.events.append(TableChanged(version, is_added, subscription, starts))
 
     def propose(self, epoch: int, records: tuple[Record, ...], now: float) -> int:
         """Append an entry as the manager of an epoch. Return its index."""
@@ -400,18 +380,15 @@ class Replica:
                 self.log.forget_fence(record.ledger)
             case TableRecord():
                 if self.table.apply(record):
-                    self._tell_change(record.version, record.is_added, record.subscription, record.starts)
+                    event = TableChanged(record.version, record.is_added, record.subscription, record.starts)
+                    self.readiness.note(record.version, record.is_added, record.subscription)
+                    self._context.events.append(event)
             case _:
                 pass  # for the queue manager, which gets all decisions as events
 
     def handle_table_ready(self, version: int) -> None:
         """Report a version of the table from now on: all frames that it asks for are kept."""
-        self._table_ready = max(self._table_ready, min(version, self.table.version))
-        self._unready = [each for each in self._unready if each[0] > version]
-
-    def knows_messages(self, frame_hash: int) -> bool:
-        """Return True if the driver has told all messages to a destination that are in the store."""
-        return all(each != frame_hash for _, each in self._unready)
+        self.readiness.reach(min(version, self.table.version))
 
     # Answers
 
@@ -428,7 +405,7 @@ class Replica:
             cell_id=context.cell_id,
             keeper_id=context.me.keeper_id,
             incarnation=context.me.incarnation,
-            table_version=self._table_ready,
+            table_version=self.readiness.version,
             durable_lsn=self.durable_lsn,
             promised_epoch=self.promised_on_disk,
             heartbeat=self.heartbeat if self.promise.epoch == self.promised_on_disk else 0,
@@ -448,7 +425,7 @@ class Replica:
 
     def send_counted(self, ranges: tuple[Range, ...]) -> None:
         """Tell those who fetch that sequences need no keeping."""
-        command = Counted(cell_id=self._context.cell_id, table_version=self._table_ready, ranges=ranges)
+        command = Counted(cell_id=self._context.cell_id, table_version=self.readiness.version, ranges=ranges)
         self._context.outgoing.append(SendCommand(command))
 
     def fetch_frames(self, ranges: Sequence[Range], now: float) -> None:
@@ -487,6 +464,25 @@ class Replica:
             for span in self._spans_of(self.log.next_after(self.confirmable))
             for first, end in self.ledgers.missing(*span)
         ]
+
+
+def spans_of(record: Record) -> list[Span]:
+    """Return the frames that a decision refers to."""
+    match record:
+        case HandRecord():
+            return [_span(hand.range) for hand in record.hands]
+        case MoveRecord() | ExpireRecord():
+            return [_span(record.range)]
+        case ApplyRecord():
+            return [Span(record.ledger, verdict.sequence, verdict.sequence + 1) for verdict in record.verdicts]
+        case CloseRecord():
+            return [Span(record.ledger, first, last + 1) for first, last in record.final]
+        case _:
+            return []
+
+
+def _span(each: Range) -> Span:
+    return Span(each.ledger, each.first, each.last + 1)
 
 
 def last_chain(entries: Sequence[StoredEntry]) -> list[StoredEntry]:

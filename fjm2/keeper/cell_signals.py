@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from random import SystemRandom
+from typing import Final
 
 from fjm2.base.errors import FJM2Error
 from fjm2.base.logs import Log
@@ -25,6 +26,9 @@ from .status import STATUS_TYPE
 
 log = Log("fjm2.keeper")
 
+_STATUS_INTERVAL_S: Final = 0.1
+"""Shortest interval between two answers to those who ask for the status."""
+
 
 class CellSignals:
     """Passes signals of the bus to a cell, and sends what the cell wants sent."""
@@ -34,6 +38,7 @@ class CellSignals:
         """Called when the cell has got something."""
         self.on_status_asked: Callable[[], None] = lambda: None
         self._bus, self._cell, self._counts, self._clock = bus, cell, counts, clock
+        self._status_at = 0.0
         self._splitter = StoredSplitter(bus.config.sender.segment_bytes)
         self._joiner = StoredJoiner()
         self._producers = NodeProducers()
@@ -49,7 +54,7 @@ class CellSignals:
         signals.hear_acks(PART_TYPE, self._hear_part)
         signals.hear_acks(LEASES_TYPE, self._hear_leases)
         signals.hear_requests(STORED_TYPE, self._hear_request)
-        signals.hear_requests(STATUS_TYPE, lambda _: self.on_status_asked())
+        signals.hear_requests(STATUS_TYPE, self._hear_status_request)
         # Others wait for a keeper as for a subscriber to everything, so that what it lacks can still be repaired.
         self._bus.announce(self._connection_id, name, frozenset((TopicPattern(">").frame_hash,)))
 
@@ -87,6 +92,13 @@ class CellSignals:
 
     def _hear_leases(self, _: int, event: AckReceived) -> None:
         self._cell.clients.receive_leases(event.content, self._clock())
+
+    def _hear_status_request(self, _: AckRequested) -> None:
+        """Have the status told, at most once in a while: anybody may ask as often as they like."""
+        now = self._clock()
+        if now >= self._status_at:
+            self._status_at = now + _STATUS_INTERVAL_S
+            self.on_status_asked()
 
     def _hear_request(self, event: AckRequested) -> None:
         producers = self._producers.of(event.sender_id)

@@ -66,6 +66,9 @@ KEEPER_INSTRUMENTS: Final = (
     gauge("epoch", "epochs", "Newest epoch of the cell that this keeper knows.", metric="fjm2_cell_epoch"),
     gauge("store_bytes", "bytes", "Bytes that the store takes on disk.", metric="fjm2_keeper_disk_bytes"),
     gauge("live_bytes", "bytes", "Bytes of the messages that the store keeps.", metric="fjm2_keeper_live_bytes"),
+    gauge("live_frames", "messages", "Messages that the store keeps.", metric="fjm2_keeper_live_messages"),
+    gauge("sessions", "sessions", "Sessions of clients that are open.", metric="fjm2_cell_sessions"),
+    gauge("subscriptions", "subscriptions", "Durable and shared subscriptions.", metric="fjm2_cell_subscriptions"),
     gauge("waiting_bytes", "bytes", "Bytes that wait for the disk in memory.", metric="fjm2_keeper_waiting_bytes"),
     counter(
         "drops",
@@ -148,6 +151,12 @@ class KeeperStatistics:
     """Bytes that the store takes on disk."""
     live_bytes: int
     """Bytes of the messages that the store keeps."""
+    live_frames: int
+    """Messages that the store keeps."""
+    sessions: int
+    """Sessions of clients that are open."""
+    subscriptions: int
+    """Durable and shared subscriptions."""
     waiting_bytes: int
     """Bytes that wait for the disk in memory."""
     drops: Mapping[str, int]

@@ -51,8 +51,8 @@ log = Log("fjm2.keeper")
 _WAITING_BYTES_MAX: Final = 8 << 20
 """Bytes that wait for the disk before a keeper takes nothing more from the network: a tenth of a second of a disk that
 writes 80 MB/s, which is less than the interval of heartbeats. They wait as well."""
-_STATUS_INTERVAL_S: Final = 0.1
-"""Shortest interval between two answers to those who ask for the status."""
+_RETRY_S: Final = 1.0
+"""Interval at which a full disk is asked for room again."""
 _NAME_DIGITS: Final = 8
 """Digits of a keeper's id in the client id under which others see it."""
 
@@ -108,7 +108,7 @@ class Keeper:
         self._intake.topics = lambda: self._service.hashes
         self._timer: asyncio.TimerHandle | None = None
         self._is_settling = False
-        self._status_at = 0.0
+        self._retry_at = 0.0
         self._begin()
         self._join()
 
@@ -174,6 +174,9 @@ class Keeper:
             epoch=cell.epoch,
             store_bytes=use.used,
             live_bytes=use.live,
+            live_frames=self.journal.contents.frames,
+            sessions=len(cell.clients.state.sessions),
+            subscriptions=len(cell.replica.table),
             waiting_bytes=use.waiting,
             drops={reason.name.lower(): count for reason, count in cell.dropped.items()},
             refusals={reason.name.lower(): count for reason, count in cell.replica.ledgers.refused.items()},
@@ -206,11 +209,7 @@ class Keeper:
         )
 
     def _tell_status(self) -> None:
-        """Answer to all, at most once in a while: anybody may ask as often as they like."""
-        now = self._loop.time()
-        if now >= self._status_at:
-            self._status_at = now + _STATUS_INTERVAL_S
-            self._signals.send_command(self.status().encode())
+        self._signals.send_command(self.status().encode())
 
     # The store.
 
@@ -258,6 +257,12 @@ class Keeper:
         self._timer = self._loop.call_at(due_at, self._advance) if due_at < float("inf") else None
 
     def _advance(self) -> None:
+        now = self._loop.time()
+        if self.journal.is_full and now >= self._retry_at:
+            # Others may have made room on the disk, or what was released since the last write makes some.
+            self._retry_at = now + _RETRY_S
+            self.journal.retry()
+            self._committer.kick()
         self.cell.handle_timeout(self._loop.time())
         self._settle()
 

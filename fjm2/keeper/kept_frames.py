@@ -32,11 +32,11 @@ class KeptFrames:
     """First sequence of each run."""
     counts: NDArray[np.int64]
 
-    def runs_to(self, hashes: NDArray[np.uint32]) -> Iterator[tuple[int, int, int]]:
-        """Yield destination, first sequence and count of each run to some destinations."""
-        chosen = np.isin(self.hashes, hashes)
-        columns = (self.hashes, self.firsts, self.counts)
-        return zip(*(column[chosen].tolist() for column in columns), strict=True)
+    def ranges_to(self, frame_hash: int) -> list[tuple[int, int]]:
+        """Return the frames to a destination as ranges [first, end)."""
+        chosen = self.hashes == frame_hash
+        firsts = self.firsts[chosen]
+        return list(zip(firsts.tolist(), (firsts + self.counts[chosen].astype(np.uint64)).tolist(), strict=True))
 
 
 def read_kept(read: Read, disk: Disk, ledger: Ledger) -> KeptFrames:

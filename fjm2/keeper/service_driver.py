@@ -60,20 +60,20 @@ class ServiceDriver:
         table = self._cell.replica.table
         if self._hashes[0] != table.version:
             self._hashes = table.version, np.array(table.hashes(), np.uint32)
-        return self._hashes[1]
+        ahead = self._cell.replica.log.hashes_ahead
+        return np.append(self._hashes[1], np.array(ahead, np.uint32)) if ahead else self._hashes[1]
 
     def begin(self, kept: Iterable[KeptFrames]) -> None:
         """Tell the cell what its store holds, before anything is heard."""
         clients = self._cell.clients
-        requests = np.array([REQUESTS.frame_hash], np.uint32)
         for each in kept:
-            for frame_hash, first, count in each.runs_to(self.hashes):
-                clients.note_messages(frame_hash, each.ledger, first, count)
+            for frame_hash in np.intersect1d(each.hashes, self.hashes).tolist():
+                clients.note_ranges(frame_hash, each.ledger, each.ranges_to(frame_hash))
             through = clients.state.through.get(each.ledger, 0)
-            for _, first, count in each.runs_to(requests):
-                if first + count - 1 > through:
+            for first, end in each.ranges_to(REQUESTS.frame_hash):
+                clients.note_requests(each.ledger, first, end - first)
+                if end - 1 > through:
                     self._want(each.ledger, max(first, through + 1))
-                    break
 
     def handle(self, event: Event) -> None:
         """Do what an event asks for."""
@@ -158,11 +158,9 @@ class ServiceDriver:
             await self._synced.wait()
         starts = dict(event.starts)
         frame_hash = event.subscription.destination.frame_hash
-        wanted = np.array([frame_hash], np.uint32)
         for ledger in self._journal.ledgers():
             if ledger.lane == DECISION_LANE:
                 continue
             for read in portions(self._journal, ledger, starts.get(ledger, 1)):
                 kept = await asyncio.to_thread(read_kept, read, self._disk, ledger)
-                for _, first, count in kept.runs_to(wanted):
-                    self._cell.clients.note_messages(frame_hash, ledger, first, count)
+                self._cell.clients.note_ranges(frame_hash, ledger, kept.ranges_to(frame_hash))

@@ -116,7 +116,7 @@ class Clients:
         if query.keeper_node != self._context.node_id:
             return
         cursor = self.state.cursor_of(query.session, query.consumer)
-        if cursor is None or not self._replica.knows_messages(cursor.frame_hash):
+        if cursor is None or not self._replica.readiness.knows_messages(cursor.frame_hash):
             return
         page = page_of(query, cursor, self.backlog, self._replica.ledgers)
         self._context.outgoing.append(SendCommand(page))

@@ -30,7 +30,7 @@ from fjm2.cell.outgoing import (
     StateChanged,
     TableChanged,
 )
-from fjm2.cell.references import spans_of
+from fjm2.cell.replica import spans_of
 from fjm2.cell.stored_tracker import Standing
 from fjm2.cell.wire.ranges import Range, Spans
 from fjm2.cell.wire.records import (

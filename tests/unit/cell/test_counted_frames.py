@@ -161,8 +161,8 @@ def test_the_topics_of_a_decision_are_kept_before_it_is_committed() -> None:
     keeper.receive(heartbeat(1), MANAGER, 1.0)
     keeper.receive_entry(1, 2, body(0, OpenRecord(), TABLE), 1.0)
     assert not keeper.replica.table.hashes()
-    assert keeper.replica.hashes_ahead == [TABLE.subscription.destination.frame_hash]
+    assert keeper.replica.log.hashes_ahead == [TABLE.subscription.destination.frame_hash]
     keeper.handle_synced(9, 1.0)
     keeper.receive(heartbeat(1, 2, committed=2, table_version=1), MANAGER, 1.0)
     assert keeper.replica.table.hashes() == [TABLE.subscription.destination.frame_hash]
-    assert not keeper.replica.hashes_ahead
+    assert not keeper.replica.log.hashes_ahead
