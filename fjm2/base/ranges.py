@@ -86,6 +86,15 @@ class RangeSet:
         at = bisect_right(self._bounds, number)
         return self._bounds[at] if at & 1 else number
 
+    def end_before(self, number: int) -> int:
+        """Return the end of the last range that ends at a number or before it, or 0 if there is none.
+
+        The numbers from it to a number outside the set are all outside.
+        """
+        at = bisect_right(self._bounds, number)
+        at -= at & 1
+        return self._bounds[at - 1] if at else 0
+
     @property
     def first(self) -> int:
         """Smallest number. Raises IndexError if the set is empty."""

@@ -116,6 +116,10 @@ class DecisionReader:
             epoch = body.previous_epoch
         return chain, 0
 
+    def poll_timeout(self) -> float:
+        """Return the time at which to call `poll_fetch`, or infinity if nothing is missing."""
+        return self._fetch_at if self._heartbeat is not None and self._walk()[1] > self._begun else math.inf
+
     def poll_fetch(self, node_id: int, now: float) -> Fetch | None:
         """Return a question for the entries that are missing, for the manager to answer; or None."""
         heartbeat = self._heartbeat

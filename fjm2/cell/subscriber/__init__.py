@@ -1,0 +1,1 @@
+"""The subscribers of a connection at its cell, without I/O."""

@@ -1,0 +1,226 @@
+"""One ledger, as the consumer of a durable subscription that is not shared reads it."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from fjm2.base.ledger import SEQUENCE_MAX, Ledger
+
+from ..service.pages import PAGE_MESSAGES_MAX
+from ..wire.catch_up import PAGE_SPANS_MAX, CatchUpPage
+from .context import Context
+from .held_frames import AHEAD_MAX, HeldFrames
+from .outgoing import F
+from .reader import RETRY_S, Reader
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
+
+GAP_S: Final = 0.02
+"""Time that frames of a gap have to come by themselves before a keeper is asked."""
+PLANNED_MAX: Final = 2 * PAGE_MESSAGES_MAX
+"""Most messages that a consumer waits for. With two pages a keeper sends one while the other is on its way."""
+_END: Final = SEQUENCE_MAX + 1
+
+
+class DurableReader(Reader[F]):
+    """Reads a ledger from its start on: at first by pages, then as its frames are heard.
+
+    Everything before `next` is decided: delivered, acknowledged, or for others. A page decides what comes next: the
+    plan. Behind the plan, and behind all that the subscription had acknowledged when this consumer came, frames are
+    taken as they are heard, so that nothing is lost or doubled where one way ends and the other begins.
+    """
+
+    __slots__ = (
+        "_held",
+        "_is_more",
+        "_live_from",
+        "_moved_at",
+        "_old_end",
+        "_plan",
+        "_planned_end",
+        "_retried",
+        "_seen_end",
+        "next",
+    )
+
+    def __init__(self, context: Context[F], consumer: "Consumer[F]", frame_hash: int, ledger: Ledger) -> None:
+        super().__init__(context, consumer, frame_hash, ledger, is_shared=False)
+        self.next = 1
+        """First sequence that is not decided."""
+        self._plan: deque[tuple[int, int]] = deque()
+        """Ranges [first, end) that are to be delivered next."""
+        self._planned_end = 1
+        """End of what pages have decided."""
+        self._live_from = _END
+        """Sequence from which on frames are taken as they are heard. Not known before the first page."""
+        self._seen_end = 2
+        """End of what is known to exist, or may exist: before the first page that is anything."""
+        self._old_end = _END if consumer.is_resumed else 1
+        """End of what an earlier consumer may have got."""
+        self._is_more = False
+        """True if the last page had no room for all that its keeper has."""
+        self._retried = 0
+        """Sequence from which on the plan was asked for again; 0 if it was not."""
+        self._moved_at = 0.0
+        """Time at which `next` last moved, or at which something was first missing."""
+        self._held: HeldFrames[F] = HeldFrames(context)
+
+    # State
+
+    @property
+    def is_behind(self) -> bool:
+        """Return True if something is missing."""
+        return bool(self._plan) or self.next < self._seen_end or self.next < self._live_from or self._is_more
+
+    @property
+    def _decided_end(self) -> int:
+        """First sequence of which no page has said anything."""
+        return self._planned_end if self._plan else self.next
+
+    def _wanted(self) -> tuple[int, int]:
+        """Return the range of which the first frame is delivered next; (0, 0) if that is not known."""
+        if self._plan:
+            return self._plan[0]
+        return (self.next, _END) if self.next >= self._live_from else (0, 0)
+
+    # Input
+
+    def hear(self, first: int, frames: Sequence[F], now: float) -> None:
+        """Take frames to the consumer's destination."""
+        self.heard_at = now
+        count = len(frames)
+        end = first + count
+        consumer = self.consumer
+        # All but the first and the lost frames come here: in order, behind all pages, and with room for them.
+        if first == self.next >= self._live_from and not self._plan and count <= consumer.room and not self._held:
+            self.next = end
+            if end > self._seen_end:
+                self._seen_end = end
+            self._deliver(first, frames, is_redelivered=first < self._old_end)
+            return
+        was_behind = self.is_behind
+        if end > self._seen_end:
+            self._seen_end = end
+        if not was_behind:
+            self._moved_at = now
+        self._deliver_from(first, frames, now)
+        low = max(first, self.next)
+        if low < end and consumer.room and low < self.next + AHEAD_MAX:
+            self._held.add(low, frames[low - first : self.next + AHEAD_MAX - first])
+        self.advance(now)
+
+    def skip(self, first: int, count: int, now: float) -> None:
+        """Take numbers of frames to other destinations."""
+        self.heard_at = now
+        end = first + count
+        if first <= self.next >= self._live_from and not self._plan:
+            if end > self.next:
+                self.next = end
+                if end > self._seen_end:
+                    self._seen_end = end
+                if self._held:
+                    self.advance(now)
+            return
+        if end > self._seen_end:
+            self._seen_end = end
+        if end > self.next and first < self.next + AHEAD_MAX:
+            self._held.pass_over(first, end)
+        self.context.note_behind(self)
+
+    def take_page(self, page: CatchUpPage, now: float) -> None:
+        """Take a keeper's page of this ledger."""
+        if self._live_from == _END:
+            self._live_from = page.acknowledged + 1
+            self._seen_end = max(self._seen_end - 1, 1)
+        if page.first == self._retried and page.through >= self.next:
+            # The frames of the plan did not come. Perhaps they never will: they are outside a final set.
+            self._retried = 0
+            self._plan.clear()
+        decided = self._decided_end
+        if page.first <= decided <= page.through:
+            for first, last in page.spans:
+                if last >= decided:
+                    self._plan.append((max(first, decided), last + 1))
+            self._planned_end = page.through + 1
+            if not self._plan:
+                self.next = self._planned_end
+            self._moved_at = now
+            self.asked_at = -RETRY_S
+        size = sum(last - first + 1 for first, last in page.spans)
+        self._is_more = size >= PAGE_MESSAGES_MAX or len(page.spans) == PAGE_SPANS_MAX
+        if not self._is_more and page.through + 1 < self._old_end:
+            self._old_end = page.through + 1
+        self.advance(now)
+
+    # Output
+
+    def _deliver_from(self, first: int, frames: Sequence[F], now: float) -> None:
+        """Deliver those frames of a run whose turn it is."""
+        end = first + len(frames)
+        while self.consumer.room:
+            low, high = self._wanted()
+            if not first <= low < end:
+                return
+            high = min(high, end, low + self.consumer.room)
+            self._pass_on(low, frames[low - first : high - first], now)
+
+    def _pass_on(self, first: int, frames: Sequence[F], now: float) -> None:
+        """Deliver frames, the first of which is the next one."""
+        end = first + len(frames)
+        old_end = self._old_end
+        if first < old_end < end:
+            self._deliver(first, frames[: old_end - first], is_redelivered=True)
+            self._deliver(old_end, frames[old_end - first :], is_redelivered=False)
+        else:
+            self._deliver(first, frames, is_redelivered=first < old_end)
+        self._moved_at = now
+        self.next = end
+        if self._plan:
+            if end < self._plan[0][1]:
+                self._plan[0] = end, self._plan[0][1]
+                return
+            self._plan.popleft()
+            if not self._plan:
+                self.next = self._planned_end
+
+    def advance(self, now: float) -> None:
+        """Deliver what waits and is next, and ask for what is missing."""
+        held = self._held
+        while held and self.consumer.room:
+            low, high = self._wanted()
+            if not low:
+                break
+            frames = held.take(low, min(high - low, self.consumer.room))
+            if frames:
+                self._pass_on(low, frames, now)
+            elif not self._plan and low in held.passed:
+                self.next = held.passed.end_of(low)
+            else:
+                break
+        if held:
+            held.forget_before(self._plan[0][0] if self._plan else self.next)
+        if self.is_behind:
+            self.context.note_behind(self)
+            self.turn(now)
+
+    def turn(self, now: float) -> None:
+        """Ask for what is missing, if it is time."""
+        room = self.consumer.room
+        if not room:
+            return
+        is_asking = now < self.asked_at + RETRY_S
+        if not self._plan:
+            if not is_asking and (self.next < self._live_from or now >= self._moved_at + GAP_S):
+                self._ask(self.next, now)
+            return
+        planned = sum(end - first for first, end in self._plan)
+        if not is_asking and now >= self._moved_at + RETRY_S:
+            self._retried = self._plan[0][0]
+            self._ask(self._retried, now)
+        elif not is_asking and self._is_more and planned <= min(PLANNED_MAX - PAGE_MESSAGES_MAX, room):
+            self._ask(self._planned_end, now)
+
+    def forget(self) -> None:
+        """Give up all that waits."""
+        self._held.clear()
