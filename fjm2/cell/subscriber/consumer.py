@@ -118,14 +118,14 @@ class Consumer(Generic[F]):
                 self._context.behind[reader] = None
                 reader.advance(now)
 
-    def receive_page(self, page: CatchUpPage, now: float) -> None:
+    def receive_page(self, page: CatchUpPage, source: int, now: float) -> None:
         """Take a page."""
         self._discovery.note_page(page, now)
         reader = self.readers.get(page.ledger)
         if reader is None and page.spans and not self.is_shared:
             reader = self.open_reader(page.ledger, now)
         if reader is not None:
-            reader.take_page(page, now)
+            reader.take_page(page, source, now)
         self.discover(now)
 
     def receive_hand(self, each: Range, now: float) -> None:

@@ -1,7 +1,7 @@
 """Everything that the sessions and consumers of one connection share."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from random import Random
 from typing import TYPE_CHECKING, Final, Generic
 
@@ -60,6 +60,11 @@ class Context(Generic[F]):
         """Id of the cell; 0 if none was heard."""
         return 0 if self.choice.heartbeat is None else self.choice.heartbeat.cell_id
 
+    @property
+    def majority(self) -> int:
+        """Number of keepers of which one at least has a message that W have stored: W of K, and at least one."""
+        return len(() if self.choice.heartbeat is None else self.choice.heartbeat.members) // 2 + 1
+
     def note_behind(self, reader: "Reader[F]") -> None:
         """Note that a reader lacks something."""
         if reader.consumer.room:
@@ -74,7 +79,17 @@ class Context(Generic[F]):
         self.held_bytes += size
         return True
 
-    def ask(self, session: int, consumer: int, ledger: Ledger, first: int, now: float, *, is_exact: bool) -> None:
+    def ask(
+        self,
+        session: int,
+        consumer: int,
+        ledger: Ledger,
+        first: int,
+        now: float,
+        *,
+        is_exact: bool,
+        heard: Container[int] = (),
+    ) -> None:
         """Ask one of the keepers for a page of what a consumer is to get."""
         heartbeat = self.choice.heartbeat
         members = () if heartbeat is None else heartbeat.members
@@ -84,6 +99,7 @@ class Context(Generic[F]):
         if now + REPLAY_LISTEN_S / 2 > self._listens_until:
             self._listens_until = now + REPLAY_LISTEN_S
             self.events.append(ListenToReplays(self._listens_until))
+        keepers = [node for node in keepers if node not in heard] or keepers
         query = CatchUpQuery(
             is_exact=is_exact,
             reply_to=self.node_id,

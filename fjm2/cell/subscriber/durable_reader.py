@@ -37,6 +37,7 @@ class DurableReader(Reader[F]):
         "_live_from",
         "_moved_at",
         "_old_end",
+        "_old_ends",
         "_plan",
         "_planned_end",
         "_retried",
@@ -57,7 +58,9 @@ class DurableReader(Reader[F]):
         self._seen_end = 2
         """End of what is known to exist, or may exist: before the first page that is anything."""
         self._old_end = _END if consumer.is_resumed else 1
-        """End of what an earlier consumer may have got."""
+        """End of what an earlier consumer may have got. Not known before W keepers have said how far they are."""
+        self._old_ends: dict[int, int] = {}
+        """End of what each keeper has."""
         self._is_more = False
         """True if the last page had no room for all that its keeper has."""
         self._retried = 0
@@ -71,7 +74,13 @@ class DurableReader(Reader[F]):
     @property
     def is_behind(self) -> bool:
         """Return True if something is missing."""
-        return bool(self._plan) or self.next < self._seen_end or self.next < self._live_from or self._is_more
+        return (
+            bool(self._plan)
+            or self._is_more
+            or self.next < self._seen_end
+            or self.next < self._live_from
+            or self._old_end == _END
+        )
 
     @property
     def _decided_end(self) -> int:
@@ -128,7 +137,7 @@ class DurableReader(Reader[F]):
             self._held.pass_over(first, end)
         self.context.note_behind(self)
 
-    def take_page(self, page: CatchUpPage, now: float) -> None:
+    def take_page(self, page: CatchUpPage, source: int, now: float) -> None:
         """Take a keeper's page of this ledger."""
         if self._live_from == _END:
             self._live_from = page.acknowledged + 1
@@ -137,6 +146,7 @@ class DurableReader(Reader[F]):
             # The frames of the plan did not come. Perhaps they never will: they are outside a final set.
             self._retried = 0
             self._plan.clear()
+            self.next = max(self.next, page.first)
         decided = self._decided_end
         if page.first <= decided <= page.through:
             for first, last in page.spans:
@@ -149,9 +159,16 @@ class DurableReader(Reader[F]):
             self.asked_at = -RETRY_S
         size = sum(last - first + 1 for first, last in page.spans)
         self._is_more = size >= PAGE_MESSAGES_MAX or len(page.spans) == PAGE_SPANS_MAX
-        if not self._is_more and page.through + 1 < self._old_end:
-            self._old_end = page.through + 1
+        if not self._is_more and self._old_end == _END:
+            self._note_old(page.through + 1, source)
         self.advance(now)
+
+    def _note_old(self, end: int, source: int) -> None:
+        """Learn how far messages are old. W keepers have all between them that W had stored before."""
+        self._old_ends[source] = end
+        if len(self._old_ends) >= self.context.majority:
+            self._old_end = max(self._old_ends.values())
+            self._old_ends.clear()
 
     # Output
 
@@ -212,7 +229,7 @@ class DurableReader(Reader[F]):
         is_asking = now < self.asked_at + RETRY_S
         if not self._plan:
             if not is_asking and (self.next < self._live_from or now >= self._moved_at + GAP_S):
-                self._ask(self.next, now)
+                self._ask(self.next, now, self._old_ends)
             return
         planned = sum(end - first for first, end in self._plan)
         if not is_asking and now >= self._moved_at + RETRY_S:

@@ -43,7 +43,9 @@ class Loss(Enum):
     LAPSED = auto()
     """The cell did not hear the session for 3 s, and gave back what it held."""
     UNKNOWN = auto()
-    """The cell does not know the session. Its ledger was closed, or decisions about it were missed."""
+    """The cell does not know the session. Its ledger was closed."""
+    MISSED = auto()
+    """Decisions about the session were missed, and are to be had no more."""
     REPLACED = auto()
     """Another cell serves the bus."""
 

@@ -24,10 +24,10 @@ PORTIONS_MAX: Final = 2000
 class _Portion:
     """A range that was handed to the consumer."""
 
-    __slots__ = ("end", "first", "is_again", "known_end", "messages", "next")
+    __slots__ = ("end", "first", "is_again", "known_end", "messages", "next", "taken")
 
     def __init__(self, each: Range) -> None:
-        self.first = self.next = self.known_end = each.first
+        self.first = self.next = self.taken = self.known_end = each.first
         self.end = each.last + 1
         self.is_again = each.deliveries > 0
         self.messages = RangeSet()
@@ -59,7 +59,6 @@ class PortionReader(Reader[F]):
         """Take a portion."""
         if len(self._portions) < PORTIONS_MAX:
             self._portions.append(_Portion(each))
-            self.acks.mine.add(each.first, each.last + 1)
             self.advance(now)
 
     def hear(self, first: int, frames: Sequence[F], now: float) -> None:
@@ -74,8 +73,9 @@ class PortionReader(Reader[F]):
         self._recent.pass_over(first, first + count)
         self.advance(now)
 
-    def take_page(self, page: CatchUpPage, now: float) -> None:
+    def take_page(self, page: CatchUpPage, source: int, now: float) -> None:
         """Take a keeper's page about a portion."""
+        del source
         for portion in self._portions:
             if page.first <= portion.known_end <= page.through and portion.known_end < portion.end:
                 for first, last in page.spans:
@@ -91,6 +91,9 @@ class PortionReader(Reader[F]):
             portion = self._portions[0]
             self._learn(portion)
             self._deliver_portion(portion)
+            # What has not been delivered is not acknowledged together with what comes behind it.
+            self.acks.mine.add(portion.taken, portion.next)
+            portion.taken = portion.next
             if portion.next < portion.end:
                 break
             self._portions.popleft()

@@ -1,6 +1,6 @@
 """One ledger, as a consumer reads it."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Final, Generic
 
 from fjm2.base.ledger import Ledger
@@ -54,7 +54,7 @@ class Reader(Generic[F]):
         """Take numbers of frames to other destinations."""
         raise NotImplementedError
 
-    def take_page(self, page: CatchUpPage, now: float) -> None:
+    def take_page(self, page: CatchUpPage, source: int, now: float) -> None:
         """Take a keeper's page of this ledger."""
         raise NotImplementedError
 
@@ -77,7 +77,8 @@ class Reader(Generic[F]):
         self.acks.outstanding.add(first, end)
         self.context.events.append(Deliver(consumer.handle, self.ledger, first, frames, is_redelivered))
 
-    def _ask(self, first: int, now: float) -> None:
+    def _ask(self, first: int, now: float, heard: Container[int] = ()) -> None:
+        """Ask a keeper, if possible one that was not heard."""
         self.asked_at = now
         consumer = self.consumer
-        self.context.ask(consumer.session, consumer.number, self.ledger, first, now, is_exact=True)
+        self.context.ask(consumer.session, consumer.number, self.ledger, first, now, is_exact=True, heard=heard)

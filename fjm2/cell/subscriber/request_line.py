@@ -102,10 +102,10 @@ class RequestLine:
         return self._decide(ledger, [(sequence, None) for sequence in lost])
 
     def _decide(self, ledger: Ledger, reasons: list[tuple[int, int | None]]) -> list[Decision]:
-        places = self._places[ledger]
+        places = self._places.get(ledger, {})
         landed = [self._land(places.pop(sequence).number, sequence, reason) for sequence, reason in reasons]
         if not places:
-            del self._places[ledger]
+            self._places.pop(ledger, None)
         return [each for each in landed if each is not None]
 
     def _land(self, number: int, sequence: int, reason: int | None) -> Decision | None:

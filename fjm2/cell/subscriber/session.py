@@ -105,6 +105,8 @@ class ClientSession(Generic[F]):
         if ranges:
             self._flying += 1
             return Ack(self.number, tuple(ranges))
+        while self._returns and self.consumer_at(self._returns[0].ranges[0].consumer) is None:
+            self._returns.popleft()  # the end of its consumer has given back everything
         if self._returns and may_fly:
             self._flying += 1
             return self._returns.popleft()
@@ -162,6 +164,8 @@ class ClientSession(Generic[F]):
         self.pump(now)
 
     def _learn_ranges(self, request: Ack | Return, reason: Reason | None, now: float) -> None:
+        if reason is None:
+            self._is_flushed = False  # it goes again, before the step that waits
         if isinstance(request, Return) and reason is None:
             self._returns.append(request)
             return

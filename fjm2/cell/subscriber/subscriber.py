@@ -88,18 +88,26 @@ class Subscriber(Generic[F]):
             self._pump(session, now)
 
     def create_consumer(
-        self, session: int, flags: SubscriptionFlag, topic: str, name: str, selector: str, now: float
+        self,
+        session: int,
+        flags: SubscriptionFlag,
+        topic: str,
+        name: str,
+        selector: str,
+        now: float,
+        *,
+        credit: int = CREDIT,
     ) -> int:
         """Create a consumer of a durable subscription, and the subscription if there is none. Return its number.
 
         `ConsumerReady` or `ConsumerRefused` follows. Another topic, selector or `NO_LOCAL` than before makes the
         subscription new. The consumer gets nothing until it has room. Selector and `NO_LOCAL` are the owner's to apply:
-        it acknowledges what does not match.
+        it acknowledges what does not match. A consumer of a shared subscription holds at most `credit` messages.
         """
         self._handle += 1
         found = self._context.sessions.get(session)
         if found is not None:
-            request = Subscribe(session, int(flags), CREDIT, Place(_TOPIC, topic), name, selector)
+            request = Subscribe(session, int(flags), credit, Place(_TOPIC, topic), name, selector)
             consumer = self._consumers[self._handle] = Consumer(self._context, self._handle, request)
             found.add_consumer(consumer)
             self._pump(session, now)
@@ -121,6 +129,11 @@ class Subscriber(Generic[F]):
             found.unsubscribe(name, self._handle)
             self._pump(session, now)
         return self._handle
+
+    def number_of(self, consumer: int) -> int:
+        """Return the number by which the cell knows a consumer; 0 before it does, and when the consumer has ended."""
+        found = self._consumers.get(consumer)
+        return 0 if found is None else found.number
 
     def set_room(self, consumer: int, messages: int, now: float) -> None:
         """Set the number of messages that a consumer takes from now on. Each one that it gets takes one of them.
@@ -173,7 +186,7 @@ class Subscriber(Generic[F]):
             case Heartbeat():
                 self._receive_heartbeat(message, source, now)
             case CatchUpPage():
-                self._receive_page(message, now)
+                self._receive_page(message, source, now)
             case _:
                 pass
 
@@ -311,14 +324,14 @@ class Subscriber(Generic[F]):
         for session in list(context.sessions):
             self._pump(session, now)
 
-    def _receive_page(self, page: CatchUpPage, now: float) -> None:
+    def _receive_page(self, page: CatchUpPage, source: int, now: float) -> None:
         context = self._context
         if page.reply_to != context.node_id or page.cell_id != context.cell_id:
             return
         session = context.sessions.get(page.session)
         consumer = None if session is None else session.consumer_at(page.consumer)
         if consumer is not None:
-            consumer.receive_page(page, now)
+            consumer.receive_page(page, source, now)
 
     def _read(self, now: float) -> None:
         for entry in self._decisions.read():
@@ -338,7 +351,7 @@ class Subscriber(Generic[F]):
         del now
         context = self._context
         lost = [each.number for each in context.sessions.values()]
-        self._lose_all(Loss.UNKNOWN)
+        self._lose_all(Loss.MISSED)
         context.line.clear()
         self._marks.clear()
         for number in lost:

@@ -1,12 +1,12 @@
 """Cells in virtual time whose writers are clients of the cell."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
 from cells import BrokenPromiseError, Keeper, World
 from subscriber_model import Model
-from subscribers import CLIENT_NODE, WINDOW, Client, message_hash
+from subscribers import CLIENT_NODE, Client, message_hash
 
 from fjm2.base.ledger import SEQUENCE_MAX, Ledger
 from fjm2.base.ranges import RangeSet
@@ -25,9 +25,11 @@ from fjm2.cell.outgoing import (
     StateChanged,
     TableChanged,
 )
-from fjm2.cell.service.reasons import Reason
 from fjm2.cell.service.state_codec import encode_state
 from fjm2.cell.wire.ranges import DECISION_LANE
+
+ANSWER_S = 10.0
+"""Longest time in which a client is told what became of a call, when nothing breaks any more."""
 
 
 class ServiceKeeper(Keeper):
@@ -112,7 +114,6 @@ class ServiceWorld(World):
     ) -> None:
         self.clients: list[Client] = []
         self.model = Model()
-        self.refusals: Counter[Reason] = Counter()
         self.lives = 0
         self.client_ids = client_ids
         super().__init__(seed, keepers, 0, **options)  # type: ignore[arg-type]
@@ -243,9 +244,7 @@ class ServiceWorld(World):
     def has_drained(self) -> bool:
         """Return True if all subscriptions have what they are to get, and all clients their answers."""
         holders = [client for client in self.clients if client.consumer is not None]
-        has_answers = all(
-            not any(sequence < client.sent - WINDOW for sequence in client.pending) for client in self.clients
-        )
+        has_answers = all(at > self.now - ANSWER_S for client in self.clients for at in client.calls.values())
         return (
             {client.client_id for client in holders} == set(self.client_ids)
             and has_answers
@@ -265,7 +264,7 @@ class ServiceWorld(World):
     def describe(self) -> str:
         clients = ", ".join(
             f"{client.node} {client.client_id}: {client.confirmed}/{client.sent} open={client.is_open} "
-            f"consumer={client.consumer and client.consumer.number} pending={list(client.pending)[:3]}"
+            f"consumer={client.consumer and client.consumer.number} calls={list(client.calls.items())[:3]}"
             for client in self.clients
         )
         return f"{super().describe()}{clients}; undelivered {self.model.undelivered()[:3]}"

@@ -3,7 +3,7 @@
 The model replays the decisions in their order, and knows of each frame when it was sent and how far it was confirmed.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -34,6 +34,17 @@ from fjm2.cell.wire.requests import (
     Unsubscribe,
     decode_request,
 )
+
+NEEDLESS = {
+    Reason.MALFORMED,
+    Reason.SESSION_TAKEN,
+    Reason.NO_CONSUMER,
+    Reason.TOO_SCATTERED,
+    Reason.TOO_MANY_RANGES,
+    Reason.NOT_OFFERED,
+    Reason.NOT_HELD,
+}
+"""Refusals that a correct client avoids."""
 
 
 class Sent(NamedTuple):
@@ -78,6 +89,12 @@ class Model:
         self.index = 0
         self.table_version = 0
         self.requests: dict[tuple[Ledger, int], Request] = {}
+        self.refusals: Counter[Reason] = Counter()
+        self.stored_at_start: dict[tuple[int, int], dict[Ledger, int]] = {}
+        """Confirmed sequences when each consumer came. An earlier one may have got what was not confirmed, too."""
+        self.liars: set[Ledger] = set()
+        """Clients that ask for what they must not have."""
+        self.last_hand: Range | None = None
         self.messages: dict[Ledger, dict[int, Sent]] = defaultdict(dict)
         self.confirmed: dict[Ledger, int] = {}
         self.final: dict[Ledger, Spans] = {}
@@ -114,7 +131,9 @@ class Model:
         if generation.complete_at is None:
             generation.complete_at = now
 
-    def deliver(self, session: int, number: int, ledger: Ledger, sequence: int, frame: bytes) -> None:
+    def deliver(
+        self, session: int, number: int, ledger: Ledger, sequence: int, frame: bytes, *, is_redelivered: bool
+    ) -> None:
         """Check a delivery. A consumer whose session has ended does not count: its acknowledgements are refused."""
         generation = self.consumers[session, number]
         if not generation.has((session, number)):
@@ -137,6 +156,8 @@ class Model:
         self.last[session, number, ledger] = sequence
         if sequence in generation.delivered[ledger]:
             self.counts["redeliveries"] += 1
+            if not is_redelivered and sequence <= self.stored_at_start[session, number].get(ledger, 0):
+                raise BrokenPromiseError(f"{where}: it was delivered before, and is not flagged")
         generation.delivered[ledger].add(sequence, sequence + 1)
         self.counts["deliveries"] += 1
 
@@ -184,6 +205,7 @@ class Model:
 
     def _hand(self, hand: Hand) -> None:
         each, consumer = hand.range, (hand.session, hand.range.consumer)
+        self.last_hand = each
         generation = self.consumers[consumer]
         if consumer not in generation.held:
             raise BrokenPromiseError(f"{hand}: the consumer has ended")
@@ -213,7 +235,8 @@ class Model:
         request = self.requests[ledger, sequence]
         session = self.sessions.get(request.session)
         if reason is not Reason.GRANTED:
-            self._check_refusal(request, reason)
+            self.refusals[reason] += 1
+            self._check_refusal(ledger, request, reason)
             return
         match request:
             case Open():
@@ -246,8 +269,10 @@ class Model:
             case _:
                 raise BrokenPromiseError(f"{request} was granted, and nobody offers it")
 
-    def _check_refusal(self, request: Request, reason: Reason) -> None:
+    def _check_refusal(self, ledger: Ledger, request: Request, reason: Reason) -> None:
         session = self.sessions.get(request.session)
+        if reason in NEEDLESS and ledger not in self.liars:
+            raise BrokenPromiseError(f"{request} was refused, and an honest client never asks so: {reason.name}")
         if reason is Reason.NO_SESSION and session is not None:
             raise BrokenPromiseError(f"{request} was refused, and the session is open")
         if reason is Reason.CONSUMER_ACTIVE and isinstance(request, Subscribe | Unsubscribe) and session is not None:
@@ -266,6 +291,7 @@ class Model:
         if generation.active is not None:
             raise BrokenPromiseError(f"{request}: {generation.active} has the subscription already")
         generation.active = request.session, sequence
+        self.stored_at_start[generation.active] = dict(self.confirmed)
         self.consumers[generation.active] = generation
 
     def _end(self, session: int) -> None:
