@@ -252,6 +252,11 @@ class Subscriber(Generic[F]):
         """Id of the cell; 0 if none was heard."""
         return self._context.cell_id
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all frames that wait for others, or to be handed to a consumer."""
+        return self._context.held_bytes
+
     def poll_message(self) -> Outgoing | None:
         """Return the next message to send."""
         self._collect_messages()

@@ -154,6 +154,12 @@ def test_a_stretch_is_covered_if_none_of_it_is_missing(pairs: list[tuple[int, in
 
 
 @given(range_lists, st.integers(0, LIMIT))
+def test_the_end_before_a_number_has_nothing_of_the_set_behind_it(pairs: list[tuple[int, int]], number: int) -> None:
+    ends = [end for _, end in as_ranges(model_of(pairs)) if end <= number]
+    assert RangeSet(pairs).end_before(number) == max(ends, default=0)
+
+
+@given(range_lists, st.integers(0, LIMIT))
 def test_the_end_of_a_number_is_the_next_one_that_is_missing(pairs: list[tuple[int, int]], number: int) -> None:
     model = model_of(pairs)
     assert RangeSet(pairs).end_of(number) == next(end for end in range(number, LIMIT + 2) if end not in model)
