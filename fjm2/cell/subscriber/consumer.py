@@ -1,19 +1,17 @@
 """One consumer of a durable subscription: its ledgers, its acknowledgements, and how many messages it takes."""
 
-from collections import deque
-from collections.abc import Iterable
-from typing import Final, Generic, NamedTuple
+from typing import Final, Generic
 
 from fjm2.base.ledger import Ledger
 
-from ..service.reasons import Reason
 from ..wire.catch_up import CatchUpPage
 from ..wire.ranges import Range
 from ..wire.requests import Subscribe, SubscriptionFlag
+from .consumer_acks import ConsumerAcks
 from .context import Context
 from .discovery import Discovery
 from .durable_reader import DurableReader
-from .outgoing import AcknowledgementDecided, F
+from .outgoing import F
 from .portion_reader import PortionReader
 from .reader import Reader
 from .request_line import NEVER
@@ -23,15 +21,6 @@ READERS_MAX: Final = 20_000
 QUIET_S: Final = 600.0
 """Time without frames after which a ledger is forgotten if there are too many. No keeper lags as far behind: one that
 did could take its messages for new ones."""
-Acked = tuple[Ledger, int, int]
-"""A ledger, and the first and the last of consecutive messages."""
-
-
-class _Ticket(NamedTuple):
-    """One call of `acknowledge` that is not decided."""
-
-    number: int
-    ranges: tuple[Acked, ...]
 
 
 class Consumer(Generic[F]):
@@ -52,13 +41,10 @@ class Consumer(Generic[F]):
         self.is_resumed = True
         """True if the subscription may have had a consumer before."""
         self.readers: dict[Ledger, Reader[F]] = {}
+        self.acks: Final = ConsumerAcks(context, self)
         self.paused: dict[Reader[F], None] = {}
         """Readers that go on when there is room."""
         self._context = context
-        self._tickets: deque[_Ticket] = deque()
-        self._refused: dict[Ledger, Reason] = {}
-        self._dirty: dict[Reader[F], None] = {}
-        """Readers that have something to be acknowledged."""
         self.has_ended = False
         self._discovery = Discovery()
 
@@ -85,7 +71,7 @@ class Consumer(Generic[F]):
         self._context.routes.remove_reader(reader)
         self._context.behind.pop(reader, None)
         self.paused.pop(reader, None)
-        self._dirty.pop(reader, None)
+        self.acks.forget(reader)
 
     # Ledgers
 
@@ -149,86 +135,3 @@ class Consumer(Generic[F]):
         """Time at which to look for ledgers, or NEVER."""
         is_searching = self.number and self.room and not self.is_shared
         return self._discovery.next_at if is_searching else NEVER
-
-    # Acknowledging
-
-    def acknowledge(self, number: int, ranges: Iterable[Acked]) -> None:
-        """Acknowledge messages."""
-        ticket = _Ticket(number, tuple(ranges))
-        for ledger, first, last in ticket.ranges:
-            reader = self.readers.get(ledger)
-            if reader is not None:
-                reader.acks.ask(first, last + 1)
-                self._dirty[reader] = None
-        self._tickets.append(ticket)
-
-    def give_back(self, number: int, ranges: Iterable[Acked]) -> list[Range]:
-        """Give messages back. Return what the request names."""
-        ticket = _Ticket(number, tuple(ranges))
-        named: list[Range] = []
-        for ledger, first, last in ticket.ranges:
-            reader = self.readers.get(ledger)
-            for low, end in [] if reader is None else reader.acks.give_back(first, last + 1):
-                named.append(Range(ledger, low, end - low, self.number))
-        self._tickets.append(ticket)
-        return named
-
-    def take_acks(self, ranges: list[Range], most: int, now: float) -> bool:
-        """Add ranges to a request. Return True if no others may be added."""
-        for reader in list(self._dirty):
-            acks = reader.acks
-            if most <= 0:
-                return True
-            if not acks.is_due(now):
-                if not acks.asked:
-                    del self._dirty[reader]
-                continue
-            if acks.failures and ranges:
-                continue  # the cell could not take it: it does not spoil others again
-            taken = acks.take(most, is_shared=self.is_shared)
-            ranges += (Range(reader.ledger, first, end - first, self.number) for first, end in taken)
-            most -= len(taken)
-            if not acks.asked:
-                del self._dirty[reader]
-            if acks.failures and taken:
-                return True
-        return False
-
-    def note_acks(self, reader: Reader[F]) -> None:
-        """Note that a reader has something to be acknowledged."""
-        self._dirty[reader] = None
-
-    def land(self, each: Range, reason: Reason) -> None:
-        """Note that a request about a range is decided for good."""
-        reader = self.readers.get(each.ledger)
-        if reader is not None:
-            reader.acks.land(each.first, each.last + 1)
-            if reason is not Reason.GRANTED:
-                self._refused[each.ledger] = reason
-
-    def fail(self, each: Range, delay_from: float | None) -> None:
-        """Note that the acknowledgement of a range has to be asked for again, at once or after a while."""
-        reader = self.readers.get(each.ledger)
-        if reader is not None:
-            reader.acks.fail(each.first, each.last + 1)
-            if delay_from is not None:
-                reader.acks.delay(delay_from)
-            self._dirty[reader] = None
-
-    def settle(self) -> None:
-        """Tell of calls that are decided, in their order."""
-        while self._tickets and not any(self._is_waiting(*each) for each in self._tickets[0].ranges):
-            number, ranges = self._tickets.popleft()
-            refusals = [self._refused[ledger] for ledger, _, _ in ranges if ledger in self._refused]
-            self._context.events.append(AcknowledgementDecided(number, refusals[0] if refusals else Reason.GRANTED))
-        if not self._tickets:
-            self._refused.clear()
-
-    def _is_waiting(self, ledger: Ledger, first: int, last: int) -> bool:
-        reader = self.readers.get(ledger)
-        return reader is not None and reader.acks.is_waiting(first, last + 1)
-
-    @property
-    def ack_at(self) -> float:
-        """Time at which something is to be acknowledged again."""
-        return min((reader.acks.retry_at for reader in self._dirty if reader.acks.failures), default=NEVER)

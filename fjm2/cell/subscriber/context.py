@@ -27,21 +27,36 @@ REPLAY_LISTEN_S: Final = 10.0
 """Time for which a connection goes on to listen to replays after a question."""
 
 
+class FrameRoom(Generic[F]):
+    """The room for frames that wait."""
+
+    def __init__(self, detach: Callable[[F], tuple[F, int]]) -> None:
+        self.detach: Final = detach
+        """Returns a copy of a frame that keeps nothing else in memory, and its size."""
+        self.bytes = 0
+        """Bytes of all frames that wait."""
+
+    def take(self, size: int) -> bool:
+        """Take room for a frame. Return False if there is none."""
+        if self.bytes and self.bytes + size > HELD_BYTES_MAX:
+            return False
+        self.bytes += size
+        return True
+
+
 class Context(Generic[F]):
     """The connection's state that sessions, consumers and their readers use."""
 
     def __init__(self, node_id: int, random: Random, detach: Callable[[F], tuple[F, int]]) -> None:
         self.node_id: Final = node_id
         self.random: Final = random
-        self.detach: Final = detach
+        self.frames: Final = FrameRoom(detach)
         self.choice = CellChoice()
         self.line = RequestLine()
         self.events: deque[Event[F]] = deque()
         self.messages: deque[Outgoing] = deque()
         self.table_version = 0
         """Newest version of the table that was heard of."""
-        self.held_bytes = 0
-        """Bytes of all frames that wait."""
         self.routes: FrameRoutes[F] = FrameRoutes()
         self.sessions: dict[int, ClientSession[F]] = {}
         """Sessions that have not ended."""
@@ -71,13 +86,6 @@ class Context(Generic[F]):
             self.behind[reader] = None
         else:
             reader.consumer.paused[reader] = None
-
-    def hold(self, size: int) -> bool:
-        """Take room for a frame that waits. Return False if there is none."""
-        if self.held_bytes and self.held_bytes + size > HELD_BYTES_MAX:
-            return False
-        self.held_bytes += size
-        return True
 
     def ask(
         self,

@@ -35,8 +35,8 @@ class HeldFrames(Generic[F]):
         for sequence, frame in enumerate(frames, first):
             if sequence in held:
                 continue
-            copy, size = context.detach(frame)
-            if not context.hold(size):
+            copy, size = context.frames.detach(frame)
+            if not context.frames.take(size):
                 return
             held[sequence] = copy, size
 
@@ -53,17 +53,17 @@ class HeldFrames(Generic[F]):
             if found is None:
                 break
             frames.append(found[0])
-            self._context.held_bytes -= found[1]
+            self._context.frames.bytes -= found[1]
         return frames
 
     def forget_before(self, sequence: int) -> None:
         """Forget what lies before a sequence."""
         self.passed.remove(0, sequence)
         for each in [each for each in self._frames if each < sequence]:
-            self._context.held_bytes -= self._frames.pop(each)[1]
+            self._context.frames.bytes -= self._frames.pop(each)[1]
 
     def clear(self) -> None:
         """Forget everything."""
         self.passed.clear()
-        self._context.held_bytes -= sum(size for _, size in self._frames.values())
+        self._context.frames.bytes -= sum(size for _, size in self._frames.values())
         self._frames.clear()

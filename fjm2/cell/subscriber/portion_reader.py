@@ -131,7 +131,7 @@ class PortionReader(Reader[F]):
         """Acknowledge a portion that has no messages: they are outside the final set of their ledger."""
         if not portion.messages:
             self.acks.asked.add(portion.first, portion.end)
-            self.consumer.note_acks(self)
+            self.consumer.acks.note(self)
 
     def turn(self, now: float) -> None:
         """Ask for what is missing, if it is time."""

@@ -40,8 +40,8 @@ class RecentFrames(Generic[F]):
         for sequence, frame in enumerate(frames, first):
             if sequence in self._frames:
                 continue
-            copy, size = context.detach(frame)
-            while len(self._frames) >= RECENT_MAX or not context.hold(size):
+            copy, size = context.frames.detach(frame)
+            while len(self._frames) >= RECENT_MAX or not context.frames.take(size):
                 if not self._forget_oldest():
                     return
             self._frames[sequence] = copy, size
@@ -73,7 +73,7 @@ class RecentFrames(Generic[F]):
         return False
 
     def _forget(self, sequence: int) -> None:
-        self._context.held_bytes -= self._frames.pop(sequence)[1]
+        self._context.frames.bytes -= self._frames.pop(sequence)[1]
         self._messages.remove(sequence, sequence + 1)
 
     def heard_end(self, sequence: int) -> int:

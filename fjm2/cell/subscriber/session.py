@@ -139,7 +139,7 @@ class ClientSession(Generic[F]):
         ranges: list[Range] = []
         for consumer in self.consumers.values():
             if len(ranges) < RANGES_MAX:
-                is_alone = consumer.take_acks(ranges, RANGES_MAX - len(ranges), now)
+                is_alone = consumer.acks.take(ranges, RANGES_MAX - len(ranges), now)
                 if is_alone:
                     break
         return ranges
@@ -176,11 +176,11 @@ class ClientSession(Generic[F]):
             if consumer is None:
                 continue
             if is_again:
-                consumer.fail(each, None if reason is None else now)
+                consumer.acks.fail(each, None if reason is None else now)
             else:
-                consumer.land(each, reason or Reason.GRANTED)
+                consumer.acks.land(each, reason or Reason.GRANTED)
         for consumer in by_number.values():
-            consumer.settle()
+            consumer.acks.settle()
 
     def _learn_step(self, step: _Step, request: Request, place: int, reason: Reason, now: float) -> None:
         events = self._context.events

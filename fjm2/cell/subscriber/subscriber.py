@@ -13,17 +13,17 @@ from fjm2.base.ledger import Ledger
 
 from ..client.cell_choice import Drop, Heard
 from ..outgoing import SendCommand
-from ..service.reader import CommittedEntry, DecisionReader
 from ..wire.catch_up import CatchUpPage
 from ..wire.commands import Heartbeat, decode_command
 from ..wire.leases import LEASES_MAX, encode_leases
-from ..wire.records import ApplyRecord, CloseRecord, HandRecord, Record, ReturnRecord, SectionRecord, TableRecord
-from ..wire.requests import Close, Place, Subscribe, SubscriptionFlag
-from .consumer import Acked, Consumer
+from ..wire.requests import Place, Subscribe, SubscriptionFlag
+from .consumer import Consumer
+from .consumer_acks import Acked
 from .context import Context
+from .decisions import Decisions
 from .marks import Marks
 from .outgoing import Event, F, Loss, Outgoing, SendLeases
-from .request_line import NEVER, Decision
+from .request_line import NEVER
 from .session import ClientSession, SessionState
 
 RENEW_S: Final = 1.0
@@ -60,8 +60,8 @@ class Subscriber(Generic[F]):
         """Send queries from a node, at which pages are heard. `detach` returns a copy of a frame that keeps nothing
         else in memory, and its size in bytes."""
         self._context: Context[F] = Context(node_id, random, detach)
-        self._decisions = DecisionReader()
         self._marks = Marks(self._context)
+        self._decisions = Decisions(self._context, self._marks)
         self._consumers: dict[int, Consumer[F]] = {}
         """All consumers that have not ended, by the numbers that the owner knows."""
         self._handle = 0
@@ -155,8 +155,8 @@ class Subscriber(Generic[F]):
         self._handle += 1
         found = self._consumers.get(consumer)
         if found is not None:
-            found.acknowledge(self._handle, ranges)
-            found.settle()
+            found.acks.acknowledge(self._handle, ranges)
+            found.acks.settle()
             self._pump(found.session, now)
         return self._handle
 
@@ -172,8 +172,8 @@ class Subscriber(Generic[F]):
             if not found.is_shared:
                 raise ValueError(f"{consumer=} has a subscription of its own: expected one of a shared subscription")
             session = self._context.sessions[found.session]
-            session.give_back(found.give_back(self._handle, ranges))
-            found.settle()
+            session.give_back(found.acks.give_back(self._handle, ranges))
+            found.acks.settle()
             self._pump(found.session, now)
         return self._handle
 
@@ -193,8 +193,8 @@ class Subscriber(Generic[F]):
     def receive_entry(self, epoch: int, index: int, data: bytes, now: float) -> None:
         """Take an entry of the decision log: producer epoch, sequence and body of a frame to FJM2.DECISIONS, of the
         ledger whose producer id is `cell_id`."""
-        self._decisions.receive_entry(epoch, index, data)
-        self._read(now)
+        self._decisions.receive_entry(epoch, index, data, now)
+        self._forget_ended()
 
     def receive_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: Sequence[F], now: float) -> None:
         """Take consecutive frames of one ledger and destination, heard from their publisher or from a keeper.
@@ -219,7 +219,7 @@ class Subscriber(Generic[F]):
         self._marks.note_unsent(number)
         decision = self._context.line.note_unsent(number, now)
         if decision is not None:
-            self._tell(decision, now)
+            self._decisions.tell(decision, now)
 
     def note_stored(self, ledger: Ledger, through: int, now: float) -> None:
         """Note that W members have a ledger of this connection on disk, by the newest table that was heard of."""
@@ -231,7 +231,7 @@ class Subscriber(Generic[F]):
         context = self._context
         self._renew(now)
         context.line.nudge(now)
-        fetch = self._decisions.poll_fetch(context.node_id, now)
+        fetch = self._decisions.reader.poll_fetch(context.node_id, now)
         if fetch is not None:
             context.messages.append(SendCommand(fetch))
         if now >= self._turn_at:
@@ -255,7 +255,7 @@ class Subscriber(Generic[F]):
     @property
     def held_bytes(self) -> int:
         """Bytes of all frames that wait for others, or to be handed to a consumer."""
-        return self._context.held_bytes
+        return self._context.frames.bytes
 
     def poll_message(self) -> Outgoing | None:
         """Return the next message to send."""
@@ -274,9 +274,9 @@ class Subscriber(Generic[F]):
         times = [context.renew_at, context.line.poll_timeout()]
         times += [self._turn_at] if context.behind else []
         for consumer in self._consumers.values():
-            times.append(consumer.ack_at)
+            times.append(consumer.acks.next_at)
             times.append(max(consumer.discover_at, self._turn_at))
-        times.append(self._decisions.poll_timeout())
+        times.append(self._decisions.reader.poll_timeout())
         if any(session.is_blocked for session in context.sessions.values()):
             times.append(context.line.poll_unblocked())
         return min(times)
@@ -305,10 +305,6 @@ class Subscriber(Generic[F]):
         for at in range(0, len(numbers) if manager else 0, LEASES_MAX):
             context.messages.append(SendLeases(manager, encode_leases(tuple(numbers[at : at + LEASES_MAX]))))
 
-    def _lose_all(self, loss: Loss) -> None:
-        for session in list(self._context.sessions.values()):
-            session.lose(loss)
-
     # Cell
 
     def _receive_heartbeat(self, heartbeat: Heartbeat, source: int, now: float) -> None:
@@ -317,17 +313,19 @@ class Subscriber(Generic[F]):
         if isinstance(heard, Drop):
             return
         if heard is Heard.OTHER:
-            self._lose_all(Loss.REPLACED)
-            context.line.clear()
-            self._marks.clear()
-            self._decisions = DecisionReader()
+            self._decisions.lose_all(Loss.REPLACED)
+            self._decisions = Decisions(context, self._marks)
             context.table_version = 0
         context.table_version = max(context.table_version, heartbeat.table_version)
-        self._decisions.receive_heartbeat(heartbeat)
-        self._read(now)
+        self._decisions.receive_heartbeat(heartbeat, now)
+        self._forget_ended()
         self._marks.receive_heartbeat(heartbeat.table_version)
         for session in list(context.sessions):
             self._pump(session, now)
+
+    def _forget_ended(self) -> None:
+        for handle in [handle for handle, each in self._consumers.items() if each.has_ended]:
+            del self._consumers[handle]
 
     def _receive_page(self, page: CatchUpPage, source: int, now: float) -> None:
         context = self._context
@@ -337,66 +335,3 @@ class Subscriber(Generic[F]):
         consumer = None if session is None else session.consumer_at(page.consumer)
         if consumer is not None:
             consumer.receive_page(page, source, now)
-
-    def _read(self, now: float) -> None:
-        for entry in self._decisions.read():
-            self._take_entry(entry, now)
-
-    def _take_entry(self, entry: CommittedEntry, now: float) -> None:
-        context = self._context
-        context.added.clear()
-        for record in entry.records:
-            if isinstance(record, SectionRecord):
-                self._begin_anew(now)
-                return
-            self._take(record, now)
-
-    def _begin_anew(self, now: float) -> None:
-        """Give everything up: decisions about it were missed. The cell is told, so that others need not wait."""
-        del now
-        context = self._context
-        lost = [each.number for each in context.sessions.values()]
-        self._lose_all(Loss.MISSED)
-        context.line.clear()
-        self._marks.clear()
-        for number in lost:
-            context.line.send(None, Close(number))
-
-    def _take(self, record: Record, now: float) -> None:
-        """Take a decision."""
-        context = self._context
-        match record:
-            case ApplyRecord():
-                for decision in context.line.decide(record):
-                    self._tell(decision, now)
-            case HandRecord():
-                for hand in record.hands:
-                    session = context.sessions.get(hand.session)
-                    consumer = None if session is None else session.consumer_at(hand.range.consumer)
-                    if consumer is not None:
-                        consumer.receive_hand(hand.range, now)
-            case TableRecord():
-                context.table_version = max(context.table_version, record.version)
-                if record.is_added:
-                    context.added[record.subscription.client_id, record.subscription.name] = None
-            case ReturnRecord():
-                session = context.sessions.get(record.session)
-                if session is not None:
-                    session.lose(Loss.LAPSED)
-            case CloseRecord():
-                for decision in context.line.close(record.ledger, record.final):
-                    self._tell(decision, now)
-            case _:
-                pass
-
-    def _tell(self, decision: Decision, now: float) -> None:
-        """Tell a session of a decision."""
-        decision.asker.learn(decision.request, decision.sequence, decision.reason, now)
-        for consumer in self._context.attached:
-            self._marks.add(consumer)
-        if self._context.attached:
-            self._context.attached.clear()
-            heartbeat = self._context.choice.heartbeat
-            self._marks.receive_heartbeat(0 if heartbeat is None else heartbeat.table_version)
-        for handle in [handle for handle, each in self._consumers.items() if each.has_ended]:
-            del self._consumers[handle]

@@ -97,9 +97,7 @@ class Client:
         self.node = CLIENT_NODE + number + 100 * life
         self.ledger = Ledger(10_000 + number + 100 * life, 0, 1)
         self.client_id = client_id
-        self.is_liar = number == LIAR
-        """True for a client that is handed nothing, and acknowledges what others hold."""
-        if self.is_liar:
+        if number == LIAR:
             world.model.liars.add(self.ledger)
         self.tracker = StoredTracker(self.ledger.producer_id, 10.0)
         self.subscriber: Subscriber[bytes] = Subscriber(self.node, self.random, lambda frame: (frame, len(frame)))
@@ -337,6 +335,11 @@ class Client:
                 self.subscribe(0)  # refused
             case _:
                 self.subscriber.close_session(self.session, now)
+
+    @property
+    def is_liar(self) -> bool:
+        """True for a client that is handed nothing, and acknowledges what others hold."""
+        return self.ledger in self.world.model.liars
 
     @property
     def is_shared(self) -> bool:
