@@ -86,6 +86,8 @@ class Consumer:
         self.room = 0
         self.waiting: list[tuple[Ledger, int, int]] = []
         """Messages that were delivered and not acknowledged."""
+        self.calls: list[int] = []
+        """Calls about messages."""
 
 
 class Client:
@@ -208,9 +210,13 @@ class Client:
                 self.calls.pop(event.consumer, None)
                 number = self.subscriber.number_of(event.consumer)
                 self.world.model.complete(self.session, number, self.world.now)
+            case ConsumerReady():  # one that should have been refused: the consumer before it was about to end
+                self.subscriber.close_consumer(event.consumer, self.world.now)
             case ConsumerRefused() | ConsumerClosed():
                 self.calls.pop(event.consumer, None)
                 if self.consumer is not None and event.consumer == self.consumer.handle:
+                    for call in self.consumer.calls:
+                        self.calls.pop(call, None)
                     self.consumer = None
             case AcknowledgementDecided():
                 assert event.reason is Reason.GRANTED, f"{event}: expected that what was delivered can be acknowledged"
@@ -302,7 +308,8 @@ class Client:
             consumer.waiting, chosen = chosen[:half], chosen[half:]
         is_returned = self.is_shared and random.random() < 0.2 and not self.is_quiet
         call = self.subscriber.give_back if is_returned else self.subscriber.acknowledge
-        self.calls[call(consumer.handle, chosen, now)] = now
+        consumer.calls.append(call(consumer.handle, chosen, now))
+        self.calls[consumer.calls[-1]] = now
 
     def act_without_consumer(self, chance: float) -> None:
         random, now = self.random, self.world.now
