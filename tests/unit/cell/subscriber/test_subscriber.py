@@ -21,7 +21,9 @@ from fjm2.cell.subscriber.outgoing import (
     SessionRefused,
 )
 from fjm2.cell.times import SESSION_LEASE_S
-from fjm2.cell.wire.records import ReturnRecord
+from fjm2.cell.wire.catch_up import CatchUpPage
+from fjm2.cell.wire.ranges import Range
+from fjm2.cell.wire.records import Hand, HandRecord, ReturnRecord
 from fjm2.cell.wire.requests import Ack, Close, Open, Subscribe, SubscriptionFlag
 
 DURABLE = SubscriptionFlag.DURABLE
@@ -104,6 +106,62 @@ def test_what_an_earlier_consumer_may_have_got_is_flagged(alone: Alone, connecti
     connection.hear(*connection.publish(True))
     flags = [(sequence, is_again) for _, sequence, _, is_again in connection.delivered]
     assert flags == [(1, False), (2, False), (3, False), (2, True), (3, True), (4, True), (5, False)]
+
+
+def told(
+    connection: Connection, session: int, consumer: int, first: int, through: int, *spans: tuple[int, int]
+) -> None:
+    """Let a page come, of a keeper that knows of 3 acknowledged messages."""
+    page = CatchUpPage(
+        reply_to=connection.node,
+        consumer=connection.subscriber.number_of(consumer),
+        cell_id=connection.alone.cell.cell_id,
+        session=session,
+        ledger=WRITERS[0],
+        first=first,
+        through=through,
+        acknowledged=3,
+        next_ledger=None,
+        spans=spans,
+    )
+    connection.subscriber.receive_command(page.encode(), 1, connection.alone.now)
+    connection.flush()
+
+
+def test_what_was_acknowledged_out_of_order_is_not_taken_as_it_is_heard(connection: Connection) -> None:
+    number = connection.open()
+    consumer = connection.subscribe(number)
+    place = connection.publish(*[True] * 5)
+    connection.hear(*place)
+    told(connection, number, consumer, 1, 0)
+    connection.hear(*place)
+    assert connection.got() == []
+    told(connection, number, consumer, 1, 3, (1, 2))
+    assert connection.got() == [1, 2, 4, 5]
+
+
+def test_a_page_about_what_is_known_adds_only_what_is_new(connection: Connection) -> None:
+    number = connection.open()
+    consumer = connection.subscribe(number)
+    place = connection.publish(*[True] * 9)
+    told(connection, number, consumer, 1, 4, (1, 4))
+    connection.hear(place[0], 1, 2)
+    told(connection, number, consumer, 1, 6, (1, 6))
+    for _ in range(3):
+        connection.hear(*place)
+    assert connection.got() == list(range(1, 10))
+
+
+def test_a_plan_that_is_replaced_does_not_bring_back_what_is_decided(connection: Connection) -> None:
+    number = connection.open()
+    consumer = connection.subscribe(number)
+    place = connection.publish(*[True] * 9)
+    told(connection, number, consumer, 1, 6, (5, 6))
+    connection.run(1.0)  # frames 5 and 6 do not come, and are asked for again
+    connection.packets.clear()
+    told(connection, number, consumer, 5, 7, (5, 5), (7, 7))
+    connection.hear(*place)
+    assert connection.got() == [5, 7, 8, 9]
 
 
 # Sessions
@@ -200,6 +258,31 @@ def test_consumers_of_a_shared_subscription_get_each_message_once(alone: Alone, 
     assert any(is_again for _, _, _, is_again in connection.delivered + other.delivered)
 
 
+def test_what_was_handed_and_not_delivered_is_not_acknowledged(alone: Alone, connection: Connection) -> None:
+    number = connection.open("")
+    subscriber = connection.subscriber
+    consumer = subscriber.create_consumer(number, SHARED, "orders", "name", "", alone.now, credit=0)
+    connection.run(1.0)
+    connection.room(consumer, 7)
+    connection.hear(*connection.publish(*[True] * 20))
+    wire = subscriber.number_of(consumer)
+    alone.decide(
+        HandRecord((Hand(Range(WRITERS[0], 10, 5, wire), number), Hand(Range(WRITERS[0], 1, 5, wire, 1), number)))
+    )
+    connection.run(0.5)
+    assert [(sequence, is_again) for _, sequence, _, is_again in connection.delivered] == [
+        *((sequence, False) for sequence in range(10, 15)),
+        (1, True),
+        (2, True),
+    ]
+    call = connection.acknowledge(consumer, 10, 14)
+    connection.run(0.5)
+    assert connection.verdict(call) is Reason.GRANTED
+    cursor = alone.cell.clients.state.cursor_of(number, wire)
+    assert cursor is not None
+    assert list(cursor.acked_within(WRITERS[0], 1, 30)) == [(10, 15)]
+
+
 def test_a_durable_consumer_gives_nothing_back(alone: Alone, connection: Connection) -> None:
     _, consumer = live(connection)
     with pytest.raises(ValueError, match="expected one of a shared subscription"):
@@ -255,6 +338,17 @@ def test_the_end_of_a_consumer_waits_for_its_acknowledgements(alone: Alone, conn
     connection.run(1.0)
     assert [connection.verdict(call) for call in calls] == [Reason.GRANTED] * 20
     assert isinstance(connection.requests[-1], Close)
+
+
+def test_the_end_of_a_consumer_waits_for_acknowledgements_that_were_dropped(connection: Connection) -> None:
+    _, consumer = live(connection)
+    connection.is_deaf = True
+    call = connection.acknowledge(consumer, 1, 1)
+    connection.is_deaf = False
+    connection.subscriber.close_consumer(consumer, connection.alone.now)
+    connection.run(2 * request_line.NUDGE_S)
+    assert connection.verdict(call) is Reason.GRANTED
+    assert ConsumerClosed(consumer) in connection.told
 
 
 def test_acknowledgements_that_come_too_early_are_sent_again(
