@@ -1,19 +1,18 @@
 """One consumer of a durable subscription: its ledgers, its acknowledgements, and how many messages it takes."""
 
-from typing import Final, Generic
+from typing import Final
 
 from fjm2.base.ledger import Ledger
 
 from ..wire.catch_up import CatchUpPage
 from ..wire.ranges import Range
-from ..wire.requests import Subscribe, SubscriptionFlag
+from ..wire.requests import Subscribe
 from .consumer_acks import ConsumerAcks
-from .context import Context
+from .context import ConsumerBase, Context, Reader
 from .discovery import Discovery
 from .durable_reader import DurableReader
 from .outgoing import F
 from .portion_reader import PortionReader
-from .reader import Reader
 from .request_line import NEVER
 
 READERS_MAX: Final = 20_000
@@ -23,27 +22,12 @@ QUIET_S: Final = 600.0
 did could take its messages for new ones."""
 
 
-class Consumer(Generic[F]):
+class Consumer(ConsumerBase[F]):
     """A consumer. Until its subscription is granted it gets nothing."""
 
     def __init__(self, context: Context[F], handle: int, request: Subscribe) -> None:
-        self.handle: Final = handle
-        self.request: Final = request
-        self.session: Final = request.session
-        self.frame_hash: Final = request.destination.frame_hash
-        self.is_shared: Final = bool(request.flags & SubscriptionFlag.SHARED)
-        self.number = 0
-        """Number by which the cell knows the consumer; 0 before it does."""
-        self.room = 0
-        """Number of messages that the owner takes."""
-        self.table_version = 0
-        """Version of the table that has the subscription."""
-        self.is_resumed = True
-        """True if the subscription may have had a consumer before."""
-        self.readers: dict[Ledger, Reader[F]] = {}
+        super().__init__(handle, request)
         self.acks: Final = ConsumerAcks(context, self)
-        self.paused: dict[Reader[F], None] = {}
-        """Readers that go on when there is room."""
         self._context = context
         self.has_ended = False
         self._discovery = Discovery()
@@ -71,7 +55,7 @@ class Consumer(Generic[F]):
         self._context.routes.remove_reader(reader)
         self._context.behind.pop(reader, None)
         self.paused.pop(reader, None)
-        self.acks.forget(reader)
+        self.dirty.pop(reader, None)
 
     # Ledgers
 

@@ -2,19 +2,15 @@
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
 from fjm2.base.ledger import Ledger
 
 from ..service.reasons import Reason
 from ..wire.ranges import Range
-from .context import Context
+from .context import ConsumerBase, Context
 from .outgoing import AcknowledgementDecided, F
-from .reader import Reader
 from .request_line import NEVER
-
-if TYPE_CHECKING:
-    from .consumer import Consumer
 
 Acked = tuple[Ledger, int, int]
 """A ledger, and the first and the last of consecutive messages."""
@@ -30,18 +26,12 @@ class _Ticket(NamedTuple):
 class ConsumerAcks(Generic[F]):
     """Finds ranges for requests, and tells when a call is decided."""
 
-    def __init__(self, context: Context[F], consumer: "Consumer[F]") -> None:
+    def __init__(self, context: Context[F], consumer: ConsumerBase[F]) -> None:
         self._context = context
         self._consumer = consumer
         self._tickets: deque[_Ticket] = deque()
         self._refused: dict[Ledger, Reason] = {}
         """Ledgers of which a range was refused for good, for as long as calls wait."""
-        self._dirty: dict[Reader[F], None] = {}
-        """Readers that have something to be acknowledged."""
-
-    def forget(self, reader: Reader[F]) -> None:
-        """Acknowledge nothing more of a ledger."""
-        self._dirty.pop(reader, None)
 
     def acknowledge(self, number: int, ranges: Iterable[Acked]) -> None:
         """Acknowledge messages."""
@@ -50,7 +40,7 @@ class ConsumerAcks(Generic[F]):
             reader = self._consumer.readers.get(ledger)
             if reader is not None:
                 reader.acks.ask(first, last + 1)
-                self._dirty[reader] = None
+                self._consumer.dirty[reader] = None
         self._tickets.append(ticket)
 
     def give_back(self, number: int, ranges: Iterable[Acked]) -> list[Range]:
@@ -66,13 +56,13 @@ class ConsumerAcks(Generic[F]):
 
     def take(self, ranges: list[Range], most: int, now: float) -> bool:
         """Add ranges to a request. Return True if no others may be added."""
-        for reader in list(self._dirty):
+        for reader in list(self._consumer.dirty):
             acks = reader.acks
             if most <= 0:
                 return True
             if not acks.is_due(now):
                 if not acks.asked:
-                    del self._dirty[reader]
+                    del self._consumer.dirty[reader]
                 continue
             if acks.failures and ranges:
                 continue  # the cell could not take it: it does not spoil others again
@@ -80,14 +70,10 @@ class ConsumerAcks(Generic[F]):
             ranges += (Range(reader.ledger, first, end - first, self._consumer.number) for first, end in taken)
             most -= len(taken)
             if not acks.asked:
-                del self._dirty[reader]
+                del self._consumer.dirty[reader]
             if acks.failures and taken:
                 return True
         return False
-
-    def note(self, reader: Reader[F]) -> None:
-        """Note that a reader has something to be acknowledged."""
-        self._dirty[reader] = None
 
     def land(self, each: Range, reason: Reason) -> None:
         """Note that a request about a range is decided for good."""
@@ -104,7 +90,7 @@ class ConsumerAcks(Generic[F]):
             reader.acks.fail(each.first, each.last + 1)
             if delay_from is not None:
                 reader.acks.delay(delay_from)
-            self._dirty[reader] = None
+            self._consumer.dirty[reader] = None
 
     def settle(self) -> None:
         """Tell of calls that are decided, in their order."""
@@ -122,4 +108,4 @@ class ConsumerAcks(Generic[F]):
     @property
     def next_at(self) -> float:
         """Time at which something is to be acknowledged again."""
-        return min((reader.acks.retry_at for reader in self._dirty if reader.acks.failures), default=NEVER)
+        return min((reader.acks.retry_at for reader in self._consumer.dirty if reader.acks.failures), default=NEVER)

@@ -1,30 +1,29 @@
-"""Everything that the sessions and consumers of one connection share."""
+"""Everything that the sessions, consumers and readers of one connection share: what readers are, and their way to
+frames, questions and events."""
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final, Generic
+from typing import Final, Generic
 
 from fjm2.base.ledger import Ledger
 
 from ..client.cell_choice import CellChoice
 from ..outgoing import SendCommand
-from ..wire.catch_up import CatchUpQuery
+from ..wire.catch_up import CatchUpPage, CatchUpQuery
 from ..wire.commands import MemberFlag
-from .outgoing import Event, F, ListenToReplays, Outgoing
+from ..wire.requests import Subscribe, SubscriptionFlag
+from .ledger_acks import LedgerAcks
+from .outgoing import Deliver, Event, F, ListenToReplays, Outgoing
 from .request_line import RequestLine
-from .routes import FrameRoutes
-
-if TYPE_CHECKING:
-    from .consumer import Consumer
-    from .reader import Reader
-    from .session import ClientSession
 
 HELD_BYTES_MAX: Final = 8 << 20
 """Most bytes of frames that wait for those before them, over all consumers of a connection. What does not fit is
 forgotten, and asked for again."""
 REPLAY_LISTEN_S: Final = 10.0
 """Time for which a connection goes on to listen to replays after a question."""
+RETRY_S: Final = 0.3
+"""Time after which what was asked for and did not come is asked for again, mostly of another keeper."""
 
 
 class FrameRoom(Generic[F]):
@@ -44,6 +43,148 @@ class FrameRoom(Generic[F]):
         return True
 
 
+class Reader(Generic[F]):
+    """Reads a ledger for a consumer: gets its frames in any order, some of them never or twice, and delivers them in
+    order."""
+
+    __slots__ = ("acks", "asked_at", "consumer", "context", "frame_hash", "heard_at", "ledger")
+
+    def __init__(
+        self, context: "Context[F]", consumer: "ConsumerBase[F]", frame_hash: int, ledger: Ledger, *, is_shared: bool
+    ) -> None:
+        self.context = context
+        self.consumer = consumer
+        self.frame_hash = frame_hash
+        self.ledger = ledger
+        self.acks = LedgerAcks(is_shared=is_shared)
+        self.asked_at = -RETRY_S
+        """Time of the last question."""
+        self.heard_at = 0.0
+
+    @property
+    def is_behind(self) -> bool:
+        """Return True if something is missing."""
+        raise NotImplementedError
+
+    @property
+    def is_idle(self) -> bool:
+        """Return True if nothing is missing, and nothing waits to be acknowledged."""
+        acks = self.acks
+        return not (self.is_behind or acks.outstanding or acks.asked or acks.flying)
+
+    def hear(self, first: int, frames: Sequence[F], now: float) -> None:
+        """Take frames to the consumer's destination."""
+        raise NotImplementedError
+
+    def skip(self, first: int, count: int, now: float) -> None:
+        """Take numbers of frames to other destinations."""
+        raise NotImplementedError
+
+    def take_page(self, page: CatchUpPage, source: int, now: float) -> None:
+        """Take a keeper's page of this ledger."""
+        raise NotImplementedError
+
+    def advance(self, now: float) -> None:
+        """Deliver what can be delivered."""
+        raise NotImplementedError
+
+    def turn(self, now: float) -> None:
+        """Ask for what is missing, if it is time."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Give up all that waits."""
+        raise NotImplementedError
+
+    def _deliver(self, first: int, frames: Sequence[F], *, is_redelivered: bool) -> None:
+        consumer = self.consumer
+        end = first + len(frames)
+        consumer.room -= end - first
+        self.acks.outstanding.add(first, end)
+        self.context.events.append(Deliver(consumer.handle, self.ledger, first, frames, is_redelivered))
+
+    def _ask(self, first: int, now: float, heard: Container[int] = ()) -> None:
+        """Ask a keeper, if possible one that was not heard."""
+        self.asked_at = now
+        consumer = self.consumer
+        self.context.ask(consumer.session, consumer.number, self.ledger, first, now, is_exact=True, heard=heard)
+
+
+class ConsumerBase(Generic[F]):
+    """The part of a consumer that its readers use."""
+
+    def __init__(self, handle: int, request: Subscribe) -> None:
+        self.handle: Final = handle
+        self.request: Final = request
+        self.session: Final = request.session
+        self.frame_hash: Final = request.destination.frame_hash
+        self.is_shared: Final = bool(request.flags & SubscriptionFlag.SHARED)
+        self.number = 0
+        """Number by which the cell knows the consumer; 0 before it does."""
+        self.room = 0
+        """Number of messages that the owner takes."""
+        self.table_version = 0
+        """Version of the table that has the subscription."""
+        self.is_resumed = True
+        """True if the subscription may have had a consumer before."""
+        self.readers: dict[Ledger, Reader[F]] = {}
+        self.paused: dict[Reader[F], None] = {}
+        """Readers that go on when there is room."""
+        self.dirty: dict[Reader[F], None] = {}
+        """Readers that have something to be acknowledged."""
+
+    def open_reader(self, ledger: Ledger, now: float) -> "Reader[F] | None":
+        """Return the reader of a ledger. Return None if there are too many."""
+        raise NotImplementedError
+
+
+class FrameRoutes(Generic[F]):
+    """Finds the readers of a frame, by its ledger and destination."""
+
+    def __init__(self) -> None:
+        self._by_ledger: dict[Ledger, list[Reader[F]]] = {}
+        self._by_hash: dict[int, list[ConsumerBase[F]]] = {}
+
+    def add(self, consumer: ConsumerBase[F]) -> None:
+        """Pass frames to a consumer from now on."""
+        self._by_hash.setdefault(consumer.frame_hash, []).append(consumer)
+
+    def remove(self, consumer: ConsumerBase[F]) -> None:
+        """Pass a consumer no more frames."""
+        consumers = self._by_hash.get(consumer.frame_hash, [])
+        if consumer in consumers:
+            consumers.remove(consumer)
+            if not consumers:
+                del self._by_hash[consumer.frame_hash]
+
+    def add_reader(self, reader: Reader[F]) -> None:
+        """Pass the frames of a ledger to a reader."""
+        self._by_ledger.setdefault(reader.ledger, []).append(reader)
+
+    def remove_reader(self, reader: Reader[F]) -> None:
+        """Pass a reader no more frames."""
+        readers = self._by_ledger[reader.ledger]
+        readers.remove(reader)
+        if not readers:
+            del self._by_ledger[reader.ledger]
+
+    def hear(self, frame_hash: int, ledger: Ledger, first: int, frames: Sequence[F], now: float) -> None:
+        """Pass on consecutive frames of one ledger to one destination."""
+        for consumer in self._by_hash.get(frame_hash, ()):
+            if ledger not in consumer.readers:
+                consumer.open_reader(ledger, now)
+        for reader in self._by_ledger.get(ledger, ()):
+            if reader.frame_hash == frame_hash:
+                reader.hear(first, frames, now)
+            else:
+                reader.skip(first, len(frames), now)
+
+    def skip(self, ledger: Ledger, first: int, count: int, now: float) -> None:
+        """Pass on consecutive numbers of frames to destinations that nobody here reads."""
+        for reader in self._by_ledger.get(ledger, ()):
+            reader.skip(first, count, now)
+
+
 class Context(Generic[F]):
     """The connection's state that sessions, consumers and their readers use."""
 
@@ -58,11 +199,9 @@ class Context(Generic[F]):
         self.table_version = 0
         """Newest version of the table that was heard of."""
         self.routes: FrameRoutes[F] = FrameRoutes()
-        self.sessions: dict[int, ClientSession[F]] = {}
-        """Sessions that have not ended."""
         self.behind: dict[Reader[F], None] = {}
         """Readers that lack something, and have room for it."""
-        self.attached: list[Consumer[F]] = []
+        self.attached: list[ConsumerBase[F]] = []
         """Consumers that have got their subscriptions, and that nobody has looked at since."""
         self.added: dict[tuple[str, str], None] = {}
         """Subscriptions, by client id and name, that the entry which is being read has made."""
@@ -80,7 +219,7 @@ class Context(Generic[F]):
         """Number of keepers of which one at least has a message that W have stored: W of K, and at least one."""
         return len(() if self.choice.heartbeat is None else self.choice.heartbeat.members) // 2 + 1
 
-    def note_behind(self, reader: "Reader[F]") -> None:
+    def note_behind(self, reader: Reader[F]) -> None:
         """Note that a reader lacks something."""
         if reader.consumer.room:
             self.behind[reader] = None

@@ -10,15 +10,17 @@ from .context import Context
 from .marks import Marks
 from .outgoing import F, Loss
 from .request_line import Decision
+from .session import ClientSession
 
 
 class Decisions(Generic[F]):
     """Reads the decisions of one cell."""
 
-    def __init__(self, context: Context[F], marks: Marks[F]) -> None:
+    def __init__(self, context: Context[F], marks: Marks[F], sessions: dict[int, ClientSession[F]]) -> None:
         self.reader: Final = DecisionReader()
         self._context = context
         self._marks = marks
+        self._sessions = sessions
 
     def receive_heartbeat(self, heartbeat: Heartbeat, now: float) -> None:
         """Learn how far decisions are committed."""
@@ -32,7 +34,7 @@ class Decisions(Generic[F]):
 
     def lose_all(self, loss: Loss) -> None:
         """End all sessions, and forget all requests."""
-        for session in list(self._context.sessions.values()):
+        for session in list(self._sessions.values()):
             session.lose(loss)
         self._context.line.clear()
         self._marks.clear()
@@ -54,7 +56,7 @@ class Decisions(Generic[F]):
         """Give everything up: decisions about it were missed. The cell is told, so that others need not wait."""
         del now
         context = self._context
-        lost = [each.number for each in context.sessions.values()]
+        lost = [each.number for each in self._sessions.values()]
         self.lose_all(Loss.MISSED)
         for number in lost:
             context.line.send(None, Close(number))
@@ -68,7 +70,7 @@ class Decisions(Generic[F]):
                     self.tell(decision, now)
             case HandRecord():
                 for hand in record.hands:
-                    session = context.sessions.get(hand.session)
+                    session = self._sessions.get(hand.session)
                     consumer = None if session is None else session.consumer_at(hand.range.consumer)
                     if consumer is not None:
                         consumer.receive_hand(hand.range, now)
@@ -77,7 +79,7 @@ class Decisions(Generic[F]):
                 if record.is_added:
                     context.added[record.subscription.client_id, record.subscription.name] = None
             case ReturnRecord():
-                session = context.sessions.get(record.session)
+                session = self._sessions.get(record.session)
                 if session is not None:
                     session.lose(Loss.LAPSED)
             case CloseRecord():

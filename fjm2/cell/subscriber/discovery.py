@@ -5,7 +5,7 @@ from typing import Final
 from fjm2.base.ledger import Ledger
 
 from ..wire.catch_up import CatchUpPage
-from .reader import RETRY_S
+from .context import RETRY_S
 
 REST_S: Final = 5.0
 """Time between two searches. What is heard needs none: a search finds the writers that have gone, and lost ends."""

@@ -2,19 +2,15 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fjm2.base.ledger import SEQUENCE_MAX, Ledger
 
 from ..service.pages import PAGE_MESSAGES_MAX
 from ..wire.catch_up import PAGE_SPANS_MAX, CatchUpPage
-from .context import Context
+from .context import RETRY_S, ConsumerBase, Context, Reader
 from .held_frames import AHEAD_MAX, HeldFrames
 from .outgoing import F
-from .reader import RETRY_S, Reader
-
-if TYPE_CHECKING:
-    from .consumer import Consumer
 
 GAP_S: Final = 0.02
 """Time that frames of a gap have to come by themselves before a keeper is asked."""
@@ -45,7 +41,7 @@ class DurableReader(Reader[F]):
         "next",
     )
 
-    def __init__(self, context: Context[F], consumer: "Consumer[F]", frame_hash: int, ledger: Ledger) -> None:
+    def __init__(self, context: Context[F], consumer: ConsumerBase[F], frame_hash: int, ledger: Ledger) -> None:
         super().__init__(context, consumer, frame_hash, ledger, is_shared=False)
         self.next = 1
         """First sequence that is not decided."""

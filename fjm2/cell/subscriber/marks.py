@@ -5,8 +5,7 @@ from typing import Generic
 from fjm2.base.ledger import Ledger
 
 from ..wire.requests import Ack
-from .consumer import Consumer
-from .context import Context
+from .context import ConsumerBase, Context
 from .outgoing import ConsumerReady, F
 
 
@@ -19,13 +18,13 @@ class Marks(Generic[F]):
 
     def __init__(self, context: Context[F]) -> None:
         self._context = context
-        self._waiting: dict[Consumer[F], None] = {}
+        self._waiting: dict[ConsumerBase[F], None] = {}
         """Consumers whose table no manager has named yet."""
-        self._flying: dict[int, list[Consumer[F]]] = {}
+        self._flying: dict[int, list[ConsumerBase[F]]] = {}
         """Consumers by the number of the request that proves them."""
-        self._placed: dict[tuple[Ledger, int], list[Consumer[F]]] = {}
+        self._placed: dict[tuple[Ledger, int], list[ConsumerBase[F]]] = {}
 
-    def add(self, consumer: Consumer[F]) -> None:
+    def add(self, consumer: ConsumerBase[F]) -> None:
         """Find out when a consumer is ready."""
         self._waiting[consumer] = None
 

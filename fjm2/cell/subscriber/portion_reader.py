@@ -2,20 +2,16 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 
 from ..wire.catch_up import CatchUpPage
 from ..wire.ranges import Range
-from .context import Context
+from .context import RETRY_S, ConsumerBase, Context, Reader
 from .outgoing import F
-from .reader import RETRY_S, Reader
 from .recent_frames import RecentFrames
-
-if TYPE_CHECKING:
-    from .consumer import Consumer
 
 PORTIONS_MAX: Final = 2000
 """Most portions of a ledger that wait. A manager hands out no more messages than a consumer has credit for."""
@@ -43,7 +39,7 @@ class PortionReader(Reader[F]):
 
     __slots__ = ("_portions", "_recent")
 
-    def __init__(self, context: Context[F], consumer: "Consumer[F]", frame_hash: int, ledger: Ledger) -> None:
+    def __init__(self, context: Context[F], consumer: ConsumerBase[F], frame_hash: int, ledger: Ledger) -> None:
         super().__init__(context, consumer, frame_hash, ledger, is_shared=True)
         self._portions: deque[_Portion] = deque()
         self._recent: RecentFrames[F] = RecentFrames(context)
@@ -91,7 +87,7 @@ class PortionReader(Reader[F]):
             portion = self._portions[0]
             self._learn(portion)
             self._deliver_portion(portion)
-            # What has not been delivered is not acknowledged together with what comes behind it.
+            # An acknowledgement behind this does not include messages that were not delivered.
             self.acks.mine.add(portion.taken, portion.next)
             portion.taken = portion.next
             if portion.next < portion.end:
@@ -131,7 +127,7 @@ class PortionReader(Reader[F]):
         """Acknowledge a portion that has no messages: they are outside the final set of their ledger."""
         if not portion.messages:
             self.acks.asked.add(portion.first, portion.end)
-            self.consumer.acks.note(self)
+            self.consumer.dirty[self] = None
 
     def turn(self, now: float) -> None:
         """Ask for what is missing, if it is time."""

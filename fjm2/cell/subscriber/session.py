@@ -48,13 +48,16 @@ class _Step(NamedTuple):
 class ClientSession(Generic[F]):
     """A session. Implements `Asker`."""
 
-    def __init__(self, context: Context[F], number: int, mode: int, client_id: str) -> None:
+    def __init__(
+        self, context: Context[F], sessions: "dict[int, ClientSession[F]]", number: int, mode: int, client_id: str
+    ) -> None:
         self.number: Final = number
         self.client_id: Final = client_id
         self.state = SessionState.OPENING
         self.consumers: dict[int, Consumer[F]] = {}
         """Consumers by handle, from the call on that asks for them."""
         self._context = context
+        self._sessions = sessions
         self._steps: deque[_Step] = deque([_Step(Open(number, mode, client_id), 0)])
         self._step: _Step | None = None
         """The step that is not decided."""
@@ -228,7 +231,7 @@ class ClientSession(Generic[F]):
         self._steps.clear()
         self._returns.clear()
         self._context.line.forget(self)
-        self._context.sessions.pop(self.number, None)
+        self._sessions.pop(self.number, None)
 
     def lose(self, loss: Loss) -> None:
         """End without being asked to."""

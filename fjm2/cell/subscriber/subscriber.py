@@ -60,8 +60,10 @@ class Subscriber(Generic[F]):
         """Send queries from a node, at which pages are heard. `detach` returns a copy of a frame that keeps nothing
         else in memory, and its size in bytes."""
         self._context: Context[F] = Context(node_id, random, detach)
+        self._sessions: dict[int, ClientSession[F]] = {}
+        """Sessions that have not ended."""
         self._marks = Marks(self._context)
-        self._decisions = Decisions(self._context, self._marks)
+        self._decisions = Decisions(self._context, self._marks, self._sessions)
         self._consumers: dict[int, Consumer[F]] = {}
         """All consumers that have not ended, by the numbers that the owner knows."""
         self._handle = 0
@@ -75,14 +77,14 @@ class Subscriber(Generic[F]):
         `SessionOpened`, `SessionRefused` or `SessionLost` follows. Consumers may be asked for at once.
         """
         number = self._context.random.getrandbits(64) or 1
-        self._context.sessions[number] = ClientSession(self._context, number, mode, client_id)
+        self._sessions[number] = ClientSession(self._context, self._sessions, number, mode, client_id)
         self._pump(number, now)
         return number
 
     def close_session(self, session: int, now: float) -> None:
         """Close a session with its consumers. `SessionClosed` follows. What was not acknowledged comes again to
         others."""
-        found = self._context.sessions.get(session)
+        found = self._sessions.get(session)
         if found is not None:
             found.close()
             self._pump(session, now)
@@ -105,7 +107,7 @@ class Subscriber(Generic[F]):
         it acknowledges what does not match. A consumer of a shared subscription holds at most `credit` messages.
         """
         self._handle += 1
-        found = self._context.sessions.get(session)
+        found = self._sessions.get(session)
         if found is not None:
             request = Subscribe(session, int(flags), credit, Place(_TOPIC, topic), name, selector)
             consumer = self._consumers[self._handle] = Consumer(self._context, self._handle, request)
@@ -116,7 +118,7 @@ class Subscriber(Generic[F]):
     def close_consumer(self, consumer: int, now: float) -> None:
         """Close a consumer. `ConsumerClosed` follows. What it did not acknowledge comes again to the next one."""
         found = self._consumers.get(consumer)
-        session = None if found is None else self._context.sessions.get(found.session)
+        session = None if found is None else self._sessions.get(found.session)
         if found is not None and session is not None:
             session.close_consumer(found)
             self._pump(found.session, now)
@@ -124,7 +126,7 @@ class Subscriber(Generic[F]):
     def unsubscribe(self, session: int, name: str, now: float) -> int:
         """End a durable subscription. Return the number of this call, which `Unsubscribed` names."""
         self._handle += 1
-        found = self._context.sessions.get(session)
+        found = self._sessions.get(session)
         if found is not None:
             found.unsubscribe(name, self._handle)
             self._pump(session, now)
@@ -171,7 +173,7 @@ class Subscriber(Generic[F]):
         if found is not None:
             if not found.is_shared:
                 raise ValueError(f"{consumer=} has a subscription of its own: expected one of a shared subscription")
-            session = self._context.sessions[found.session]
+            session = self._sessions[found.session]
             session.give_back(found.acks.give_back(self._handle, ranges))
             found.acks.settle()
             self._pump(found.session, now)
@@ -241,7 +243,7 @@ class Subscriber(Generic[F]):
                 reader.advance(now)
             for consumer in list(self._consumers.values()):
                 consumer.discover(now)
-        for session in list(context.sessions):
+        for session in list(self._sessions):
             self._pump(session, now)
         self._collect_messages()
 
@@ -269,7 +271,7 @@ class Subscriber(Generic[F]):
     def poll_timeout(self) -> float:
         """Return the time at which to call `handle_timeout`, or infinity. Any call may change it."""
         context = self._context
-        if not context.sessions:
+        if not self._sessions:
             return NEVER
         times = [context.renew_at, context.line.poll_timeout()]
         times += [self._turn_at] if context.behind else []
@@ -277,14 +279,14 @@ class Subscriber(Generic[F]):
             times.append(consumer.acks.next_at)
             times.append(max(consumer.discover_at, self._turn_at))
         times.append(self._decisions.reader.poll_timeout())
-        if any(session.is_blocked for session in context.sessions.values()):
+        if any(session.is_blocked for session in self._sessions.values()):
             times.append(context.line.poll_unblocked())
         return min(times)
 
     # Sessions
 
     def _pump(self, session: int, now: float) -> None:
-        found = self._context.sessions.get(session)
+        found = self._sessions.get(session)
         if found is not None and self._context.cell_id:
             found.pump(now)
 
@@ -301,7 +303,7 @@ class Subscriber(Generic[F]):
             return
         context.renew_at = now + RENEW_S
         manager = context.choice.manager_node
-        numbers = [each.number for each in context.sessions.values() if each.state is SessionState.OPEN]
+        numbers = [each.number for each in self._sessions.values() if each.state is SessionState.OPEN]
         for at in range(0, len(numbers) if manager else 0, LEASES_MAX):
             context.messages.append(SendLeases(manager, encode_leases(tuple(numbers[at : at + LEASES_MAX]))))
 
@@ -314,13 +316,13 @@ class Subscriber(Generic[F]):
             return
         if heard is Heard.OTHER:
             self._decisions.lose_all(Loss.REPLACED)
-            self._decisions = Decisions(context, self._marks)
+            self._decisions = Decisions(context, self._marks, self._sessions)
             context.table_version = 0
         context.table_version = max(context.table_version, heartbeat.table_version)
         self._decisions.receive_heartbeat(heartbeat, now)
         self._forget_ended()
         self._marks.receive_heartbeat(heartbeat.table_version)
-        for session in list(context.sessions):
+        for session in list(self._sessions):
             self._pump(session, now)
 
     def _forget_ended(self) -> None:
@@ -331,7 +333,7 @@ class Subscriber(Generic[F]):
         context = self._context
         if page.reply_to != context.node_id or page.cell_id != context.cell_id:
             return
-        session = context.sessions.get(page.session)
+        session = self._sessions.get(page.session)
         consumer = None if session is None else session.consumer_at(page.consumer)
         if consumer is not None:
             consumer.receive_page(page, source, now)
