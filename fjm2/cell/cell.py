@@ -327,7 +327,7 @@ class Cell:
         replica = self.replica
         if replica.log.last_epoch == self.epoch or replica.log.epoch_at(committed) == committed_epoch:
             replica.commit(committed, now)
-        if replica.log.committed < committed:
+        if replica.log.committed < committed or replica.is_stuck:
             replica.fetch_decisions(committed, now)
         replica.fetch_frames(replica.lacking_references(), now)
 
@@ -405,7 +405,7 @@ class Cell:
             self._election.hear_manager(now)
             self._manager.handle_timeout(now)
         manager = self._manager
-        if manager is not None and not manager.is_leased(now):
+        if manager is not None and (not manager.is_leased(now) or self.replica.is_stuck):
             self._manager = None
             self._election.withdraw(now)
         state = self.state

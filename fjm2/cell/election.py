@@ -61,7 +61,7 @@ class Election:
         if now < self._asks_at:
             return
         membership = self._replica.log.membership
-        if self._context.me not in membership or self._replica.promise.epoch >= EPOCH_MAX:
+        if self._context.me not in membership or self._replica.promise.epoch >= EPOCH_MAX or self._replica.is_stuck:
             self._asks_at = now + SUSPICION_S
             return
         if not self._is_ranked:

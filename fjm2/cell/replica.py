@@ -231,7 +231,8 @@ class Replica:
 
     def _offer_snapshot(self, index: int, entry: Entry, now: float) -> Appended:
         """Take a snapshot of committed decisions, unless they are known."""
-        if index <= self.log.committed or self.log.epoch_at(index) == entry.epoch:
+        is_known = index <= self.log.committed or self.log.epoch_at(index) == entry.epoch
+        if is_known and (index <= self.confirmable or not self.is_stuck):
             self.commit(index, now)
             return Appended.KNOWN
         if not self.snapshots.adopt(index, entry, now):
@@ -341,7 +342,25 @@ class Replica:
             index = self.log.next_after(self.confirmable)
             if index > self.log.on_disk or any(not self.ledgers.is_on_disk(*span) for span in self._spans_of(index)):
                 return
+            if self._lacks_requests(index):
+                return
             self.confirmable = index
+
+    def _lacks_requests(self, index: int) -> bool:
+        """Return True if an entry grants a request whose frame is not here, though its sequence is known: the others
+        have released it, because their logs have the entry no more."""
+        return index >= self.log.first_index and any(
+            not self._context.storage.live(record.ledger, verdict.sequence, verdict.sequence + 1)
+            for record in self.log.entry(index).body.records
+            if isinstance(record, ApplyRecord)
+            for verdict in record.verdicts
+            if not verdict.reason and self.ledgers.is_on_disk(record.ledger, verdict.sequence, verdict.sequence + 1)
+        )
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if only a snapshot helps: the next entry grants a request that nobody else may have any more."""
+        return self.confirmable < self.log.on_disk and self._lacks_requests(self.log.next_after(self.confirmable))
 
     def _spans_of(self, index: int) -> Iterator[Span]:
         if index < self.log.first_index:
@@ -436,7 +455,7 @@ class Replica:
 
     def fetch_decisions(self, through: int, now: float) -> None:
         """Ask the manager for the entries that are missing, unless it was done a moment ago."""
-        first = self.log.next_wanted(self.promise.epoch)
+        first = self.confirmable + 1 if self.is_stuck else self.log.next_wanted(self.promise.epoch)
         if first <= through and now >= self._fetch_at[DECISIONS]:
             self._fetch_at[DECISIONS] = now + FETCH_INTERVAL_S
             self._fetch([Range(self.decision_ledger(self.promise.epoch), first, min(through - first + 1, _COUNT_MAX))])
