@@ -9,6 +9,7 @@ from typing import Final
 from fjm2.base.errors import FJM2Error
 from fjm2.base.logs import Log
 from fjm2.bus.bus import Bus
+from fjm2.bus.ledgers.destinations import DECISIONS
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import Outgoing, SendCommand, SendEntry, SendStored
 from fjm2.cell.wire.kinds import Kind
@@ -19,7 +20,7 @@ from fjm2.messages.frame import FrameWriter
 from fjm2.norm.events import AckReceived, AckRequested
 
 from .counts import KeeperCounts
-from .decisions import DECISIONS, PRIORITY, entry_frame
+from .decisions import PRIORITY, entry_frame
 from .long_stored import PART_TYPE, StoredJoiner, StoredSplitter
 from .node_producers import NodeProducers
 from .status import STATUS_TYPE

@@ -3,13 +3,11 @@
 from time import time_ns
 from typing import Final
 
-from fjm2.messages.destination import Topic
+from fjm2.bus.ledgers.destinations import DECISIONS
 from fjm2.messages.frame import FrameWriter, Parts
 from fjm2.messages.header import Kind
 from fjm2.messages.ledgers.ledger_number import with_ledger_number
 
-DECISIONS: Final = Topic("FJM2.DECISIONS")
-"""Destination of all entries. Producer id and producer epoch of a frame are the cell and the manager's epoch."""
 PRIORITY: Final = 4
 """Priority of entries. They travel in the first lane, whose node also sends the heartbeats: a keeper that has heard
 them may answer at length."""

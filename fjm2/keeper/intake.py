@@ -8,18 +8,16 @@ from numpy.typing import NDArray
 
 from fjm2.base.ledger import Ledger
 from fjm2.bus.lane import LANE_OF_PRIORITY
-from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG, Queue
+from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
+from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG
 from fjm2.messages.frame import Frame
 from fjm2.messages.ledgers.run_columns import RunColumns, columns_of
 from fjm2.store.laid_frames import LaidFrames
 
 from .counts import KeeperCounts
-from .decisions import DECISIONS
 
 _LANES: Final = np.array(LANE_OF_PRIORITY, np.uint8)
 _STORED, _URGENT, _COUNTED, _DECISION = range(4)
-REQUESTS: Final = Queue("FJM2.CELL")
-"""Destination of the requests of clients, by which consumers make room in a store that is full."""
 
 
 class FrameTaker(Protocol):

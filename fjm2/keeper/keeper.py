@@ -19,6 +19,7 @@ from fjm2.base.logs import Log
 from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.bus.bus import BUS_DEFAULTS, Bus
 from fjm2.bus.config import BusConfig
+from fjm2.bus.ledgers.replay_listener import ReplayListener
 from fjm2.cell.cell import Cell
 from fjm2.cell.configuration import bus_key
 from fjm2.cell.outgoing import (
@@ -32,6 +33,7 @@ from fjm2.cell.outgoing import (
     TableChanged,
 )
 from fjm2.cell.wire.commands import Fetch
+from fjm2.cell.wire.ranges import DECISION_LANE
 from fjm2.messages.frame import Frame
 from fjm2.norm import Sync
 from fjm2.store.drive.committer import Committer
@@ -40,7 +42,7 @@ from fjm2.store.journal import Journal
 from .cell_signals import CellSignals
 from .counts import KEEPER_COUNTERS, KEEPER_INSTRUMENTS, KeeperCounts, KeeperStatistics
 from .intake import FrameIntake
-from .replay import ReplayListener, ReplaySender
+from .replay import ReplaySender
 from .service_driver import ServiceDriver
 from .status import KeeperStatus, StatusFlag
 from .storage import JournalStorage, member_of
@@ -253,6 +255,8 @@ class Keeper:
             self._send(message)
         if self._timer is not None:
             self._timer.cancel()
+        # Whoever waits until publishers know a subscription waits for keepers too: they publish decisions.
+        self.bus.membership.announcer.table_version = cell.replica.table.version
         due_at = cell.poll_timeout()
         self._timer = self._loop.call_at(due_at, self._advance) if due_at < float("inf") else None
 
@@ -283,8 +287,9 @@ class Keeper:
                 self._service.handle(event)
 
     def _send(self, message: Outgoing) -> None:
-        if isinstance(message, SendCommand) and isinstance(message.command, Fetch):
-            self._listener.expect(message.command.ranges)
+        fetch = message.command if isinstance(message, SendCommand) else None
+        if isinstance(fetch, Fetch) and any(each.ledger.lane != DECISION_LANE for each in fetch.ranges):
+            self._listener.listen()  # decisions come again on the bus
         self._signals.send(message)
 
     # The end.

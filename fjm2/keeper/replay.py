@@ -1,22 +1,18 @@
-"""The replay group, one port above the bus: keepers send there what another one lacks, and those that lack it listen.
-
-A message has frames of the bus end to end, unchanged.
-"""
+"""The sending side of the replay group, where keepers send what others lack (`fjm2.bus.ledgers.replay_listener`)."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator
 from typing import Final
 
 from fjm2.base.errors import FJM2Error
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.bus.config import BusConfig
+from fjm2.bus.ledgers.replay_listener import REPLAY_IDLE_S, replay_config
 from fjm2.cell.ledger_table import Span
-from fjm2.cell.wire.ranges import DECISION_LANE, Range
-from fjm2.messages.frame import Frame, FrameReader
-from fjm2.norm import OutgoingMessages, Session
+from fjm2.cell.wire.ranges import Range
+from fjm2.norm import OutgoingMessages
 from fjm2.store.disk import Disk
 from fjm2.store.journal import Journal
 
@@ -30,66 +26,13 @@ _RECENT_S: Final = 0.5
 """Time for which a range is not sent again: keepers repeat their fetches while an answer is on its way."""
 _WAITING_MAX: Final = 4096
 """Most ranges that wait to be sent."""
-_LOOK_S: Final = 0.01
-"""Interval at which a listener looks whether there is room again. Senders wait meanwhile."""
-_IDLE_S: Final = 5.0
-"""Time after the last fetch for which a keeper stays in the group."""
-
-
-class ReplayListener:
-    """Receives what was fetched. It is a member of the group only while something is fetched."""
-
-    def __init__(
-        self, config: BusConfig, take_frames: Callable[[int, list[Frame]], None], has_room: Callable[[], bool]
-    ) -> None:
-        """`take_frames` gets the node of the keeper that sends, and frames, while `has_room` returns True."""
-        self._config = _replay_config(config)
-        self._take_frames, self._has_room = take_frames, has_room
-        self._loop = asyncio.get_running_loop()
-        self._until = 0.0
-        self._task: asyncio.Task[None] | None = None
-
-    def expect(self, ranges: tuple[Range, ...]) -> None:
-        """Listen for the answers to a fetch."""
-        if all(each.ledger.lane == DECISION_LANE for each in ranges):
-            return  # decisions come again on the bus
-        self._until = self._loop.time() + _IDLE_S
-        if self._task is None:
-            session = self._config.session()
-            session.is_counted_alone = False
-            try:
-                session.open()
-            except (FJM2Error, OSError):
-                return  # the interface is away, as it is for the bus; the next fetch tries again
-            self._task = asyncio.ensure_future(self._listen(session))
-
-    async def _listen(self, session: Session) -> None:
-        try:
-            messages = session.messages()
-            incoming = aiter(messages)
-            while (left_s := self._until - self._loop.time()) > 0:
-                try:
-                    async with asyncio.timeout(left_s):
-                        message = await anext(incoming)
-                except TimeoutError:
-                    incoming = aiter(messages)
-                    continue
-                while not self._has_room():  # noqa: ASYNC110
-                    await asyncio.sleep(_LOOK_S)
-                self._take_frames(messages.sender_id, FrameReader().feed(message, (0,)))
-        finally:
-            self._task = None
-            await session.close()
-
-    async def close(self) -> None:
-        await _end(self._task)
 
 
 class ReplaySender:
     """Sends what is stored to those who fetch it."""
 
     def __init__(self, config: BusConfig, journal: Journal, disk: Disk, counts: KeeperCounts) -> None:
-        self._config = _replay_config(config)
+        self._config = replay_config(config)
         self._journal, self._disk, self._counts = journal, disk, counts
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Span] = deque()
@@ -134,7 +77,7 @@ class ReplaySender:
         while not self._waiting:
             self._is_wanted.clear()
             try:
-                async with asyncio.timeout(_IDLE_S):
+                async with asyncio.timeout(REPLAY_IDLE_S):
                     await self._is_wanted.wait()
             except TimeoutError:
                 return False
@@ -166,10 +109,6 @@ class ReplaySender:
 
     async def close(self) -> None:
         await _end(self._task)
-
-
-def _replay_config(config: BusConfig) -> BusConfig:
-    return replace(config, port=config.port + 1)
 
 
 async def _end(task: "asyncio.Task[None] | None") -> None:

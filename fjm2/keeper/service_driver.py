@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fjm2.base.errors import JournalError
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
+from fjm2.bus.ledgers.destinations import REQUESTS
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import Event, Released, Replay, RequestWanted, TableChanged
 from fjm2.cell.service.inbox import LEDGER_REQUESTS_MAX
@@ -20,7 +21,6 @@ from fjm2.messages.header import DESTINATION_HASH
 from fjm2.store.disk import Disk
 from fjm2.store.journal import Journal
 
-from .intake import REQUESTS
 from .kept_frames import KeptFrames, portions, read_kept
 from .replay import ReplaySender
 

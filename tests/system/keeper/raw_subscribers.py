@@ -8,6 +8,8 @@ from random import Random
 from keepers import DEADLINE_S, Writer, writing
 
 from fjm2.base.ledger import Ledger
+from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
+from fjm2.bus.ledgers.replay_listener import ReplayListener
 from fjm2.cell.service.reader import DecisionReader
 from fjm2.cell.service.reasons import Reason
 from fjm2.cell.wire.catch_up import CatchUpPage, CatchUpQuery
@@ -25,9 +27,6 @@ from fjm2.cell.wire.requests import (
     SubscriptionFlag,
     encode_request,
 )
-from fjm2.keeper.decisions import DECISIONS
-from fjm2.keeper.intake import REQUESTS
-from fjm2.keeper.replay import ReplayListener
 from fjm2.messages.destination import Topic
 from fjm2.messages.frame import Frame
 from fjm2.messages.ledgers.run_columns import columns_of
@@ -169,7 +168,7 @@ class RawSubscriber:
         )
         ends_at = self._loop.time() + DEADLINE_S
         while self._loop.time() < ends_at:
-            self._listener.expect((Range(ledger, first, 1),))
+            self._listener.listen()
             self._bus.lanes.session.send_command(query.encode())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_ASK_S):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from fjm2.base.ledger import Ledger
+from fjm2.bus.ledgers.destinations import REQUESTS
 from fjm2.keeper.counts import KeeperCounts
 from fjm2.keeper.decisions import entry_frame
-from fjm2.keeper.intake import REQUESTS, FrameIntake
+from fjm2.keeper.intake import FrameIntake
 from fjm2.messages.destination import Destination, Queue, TemporaryQueue, Topic
 from fjm2.messages.frame import FrameReader, FrameWriter
 from fjm2.messages.header import PERSISTENT, Kind
