@@ -18,6 +18,7 @@ from fjm2.messages.header import FLAGS, PERSISTENT, PRIORITY
 from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES, LedgerNumber, with_ledger_number
 
 from ..lane import LANE_COUNT, LANE_OF_PRIORITY
+from .destinations import REQUESTS
 from .ledger_room import LedgerRoom
 
 
@@ -60,6 +61,11 @@ class LedgerGate:
         self.on_room: Callable[[], None] = lambda: None
         self.on_waiting: Callable[[Ledger, int], None] = lambda *_: None
         """Called once a turn with a ledger that has messages to be stored, and the sequence of the latest one."""
+        self.on_numbered: Callable[[Destination, Ledger, int, list[bytes]], None] | None = None
+        """Called with a destination, a ledger, the first sequence, and frames that were just numbered, if it is not
+        None. The network does not bring them back to this process."""
+        self.is_kept_open: Callable[[int], bool] = lambda _: False
+        """Returns True for a lane whose ledger `end_resting` must not end: the cell knows its writer by it."""
         self._producer_id = producer_id
         self._room = room
         self._ledgers: Final = [_LaneLedger(producer_epoch) for _ in range(LANE_COUNT)]
@@ -109,7 +115,25 @@ class LedgerGate:
         sequence = ledger.newest + 1
         numbered = with_ledger_number(parts, self._producer_id, ledger.epoch, sequence)
         ledger.newest = sequence
+        if self.on_numbered is not None:
+            self.on_numbered(destination, self._name(lane, ledger), sequence, [b"".join(numbered)])
         return numbered, self._count(lane, ledger, 1, size) if has_future else None
+
+    def admit_request(self, parts: Parts) -> "tuple[Parts, Ledger, int, asyncio.Future[None]]":
+        """Number a request to keepers, even if there is no room: it may be what makes room. Return the frame to be
+        sent, its place, and a future that is done when it is stored."""
+        if self._error is not None:
+            raise self._error
+        lane = LANE_OF_PRIORITY[parts[0][PRIORITY]]
+        ledger = self._ledgers[lane]
+        sequence = ledger.newest + 1
+        numbered = with_ledger_number(parts, self._producer_id, ledger.epoch, sequence)
+        ledger.newest = sequence
+        name = self._name(lane, ledger)
+        if self.on_numbered is not None:
+            self.on_numbered(REQUESTS, name, sequence, [b"".join(numbered)])
+        size = len(numbered[0]) + len(numbered[1])
+        return numbered, name, sequence, self._count(lane, ledger, 1, size)
 
     def admit_many(
         self, destination: Destination, frames: FrameArray
@@ -132,6 +156,10 @@ class LedgerGate:
         first = LedgerNumber(self._producer_id, ledger.epoch, ledger.newest + 1)
         numbered = with_ledger_numbers(frames, first)
         ledger.newest += len(frames)
+        if self.on_numbered is not None:
+            self.on_numbered(
+                destination, self._name(lane, ledger), first.sequence, [head + body for head, body in numbered.parts()]
+            )
         return numbered, self._count(lane, ledger, len(frames), size) if has_future else None
 
     def _count(self, lane: int, ledger: _LaneLedger, count: int, size: int) -> "asyncio.Future[None]":
@@ -198,7 +226,8 @@ class LedgerGate:
         writers, and would refuse a message that comes later."""
         resting: list[Ledger] = []
         for lane, ledger in enumerate(self._ledgers):
-            if ledger.newest and ledger.newest == ledger.rested_at and not ledger.runs:
+            is_resting = ledger.newest and ledger.newest == ledger.rested_at and not ledger.runs
+            if is_resting and not self.is_kept_open(lane):
                 resting.append(self._name(lane, ledger))
             ledger.rested_at = ledger.newest
         for name in resting:

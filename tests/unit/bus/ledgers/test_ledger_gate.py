@@ -389,6 +389,37 @@ async def test_ledgers_that_rest_end_and_those_in_use_do_not() -> None:
 
 
 @in_loop
+async def test_a_ledger_that_is_kept_open_may_rest() -> None:
+    gate = open_gate()
+    gate.is_kept_open = lambda lane: lane == 0
+    admitted(gate, OTHER), admitted(gate, OTHER, priority=9)
+    gate.end_resting()
+    assert gate.end_resting() == [Ledger(PRODUCER, EPOCH, 2)]
+    assert gate.newest(0) == (PRODUCER, EPOCH, 1)
+
+
+@in_loop
+async def test_numbered_frames_are_shown_as_they_are_sent() -> None:
+    shown: list[tuple[Destination, Ledger, int, list[bytes]]] = []
+    gate = open_gate()
+
+    def show(destination: Destination, ledger: Ledger, first: int, frames: list[bytes]) -> None:
+        shown.append((destination, ledger, first, frames))
+
+    gate.on_numbered = show
+    one = gate.admit(OTHER, frame(OTHER))
+    assert gate.admit(OTHER, frame(OTHER, flags=0)) is not None, "this one has no number"
+    (array,) = join_frames([frame(priority=9) for _ in range(2)])
+    many = gate.admit_many(STORED, array)
+    assert one is not None
+    assert many is not None
+    assert shown == [
+        (OTHER, Ledger(PRODUCER, EPOCH, 0), 1, [b"".join(one[0])]),
+        (STORED, Ledger(PRODUCER, EPOCH, 2), 1, [b"".join(parts) for parts in many[0].parts()]),
+    ]
+
+
+@in_loop
 async def test_all_ledgers_with_messages_end_together() -> None:
     gate = open_gate()
     admitted(gate), admitted(gate, OTHER, priority=9)

@@ -1,0 +1,115 @@
+"""A tap that hears numbered frames as durable consumers want them: by ledger, runs of consecutive ones at once."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fjm2.base.ledger import Ledger
+from fjm2.messages.frame import Frame
+from fjm2.messages.ledgers.run_columns import RunColumns, columns_of
+
+from ..lane import LANE_OF_PRIORITY
+from .destinations import DECISIONS
+
+_LANES: Final = np.array(LANE_OF_PRIORITY, np.uint8)
+_OTHER, _DECISION = -1, -2
+"""Kinds of frames. Any other kind is the hash of a destination that is wanted."""
+
+
+class NumberedRun(NamedTuple):
+    """Frames that lie one behind the other, and have consecutive sequences of one ledger and the same kind."""
+
+    ledger: Ledger
+    first: int
+    """Sequence of the first one."""
+    kind: int
+    place: int
+    """Index of the first one in the columns."""
+    size: int
+    """Number of frames."""
+
+
+def numbered_runs(columns: RunColumns, places: NDArray[np.intp], kinds: NDArray[np.int64]) -> Iterator[NumberedRun]:
+    """Yield the runs among the frames at some places, each of which has a kind, and a number."""
+    sections, lanes = columns.sections[places], _LANES[columns.headers["priority"][places]]
+    producers, epochs, sequences = sections["producer_id"], sections["producer_epoch"], sections["sequence"]
+    is_same = (
+        (columns.starts[places[1:]] == columns.ends[places[:-1]])
+        & (producers[1:] == producers[:-1])
+        & (epochs[1:] == epochs[:-1])
+        & (sequences[1:] == sequences[:-1] + np.uint64(1))
+        & (lanes[1:] == lanes[:-1])
+        & (kinds[1:] == kinds[:-1])
+    )
+    starts = np.r_[0, np.flatnonzero(~is_same) + 1]
+    ends = np.r_[starts[1:], len(places)]
+    runs = zip(
+        *(column[starts].tolist() for column in (producers, epochs, lanes, sequences, kinds, places)),
+        (ends - starts).tolist(),
+        strict=True,
+    )
+    for producer, epoch, lane, first, kind, place, count in runs:
+        yield NumberedRun(Ledger(producer, epoch, lane), first, kind, place, count)
+
+
+class LedgerHearer(Protocol):
+    """A receiver of what a `LedgerTap` hears. It must not raise or wait."""
+
+    def receive_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[bytes]) -> None:
+        """Take frames of one destination, with consecutive sequences of a ledger."""
+
+    def receive_others(self, ledger: Ledger, first: int, count: int) -> None:
+        """Take note that sequences of a ledger are for other destinations."""
+
+    def receive_entry(self, ledger: Ledger, index: int, data: bytes) -> None:
+        """Take an entry of a decision log. The ledger tells the cell, and the epoch."""
+
+
+class LedgerTap:
+    """Hears the numbered frames of all senders, run by run. Implements `RunTap`.
+
+    It takes whatever comes: senders never wait for it.
+    """
+
+    is_full = False
+
+    def __init__(self, hearer: LedgerHearer) -> None:
+        self.frames_broken = 0
+        """Frames with a wrong checksum. They are dropped: a keeper has them, or gets them again."""
+        self._hearer = hearer
+        self._wanted: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def want(self, hashes: Iterable[int]) -> None:
+        """Pass on the frames to these destinations from now on, and only the numbers of all others."""
+        self._wanted = np.array(sorted(hashes), np.int64)
+
+    def take_run(self, sender_id: int, frames: list[Frame]) -> None:  # noqa: ARG002 - the ledger tells the sender
+        """Take the frames that end in one run of a lane."""
+        self.take(frames)
+
+    def take(self, frames: list[Frame]) -> None:
+        """Pass frames on. Those without a number are for nobody."""
+        for columns in columns_of(frames):
+            intact = columns.intact()
+            self.frames_broken += int(np.count_nonzero(columns.has_number)) - int(np.count_nonzero(intact))
+            places = np.flatnonzero(intact)
+            if len(places):
+                self._pass_on(columns, places)
+
+    def _pass_on(self, columns: RunColumns, places: NDArray[np.intp]) -> None:
+        hashes = columns.headers["destination_hash"][places].astype(np.int64)
+        kinds = np.where(np.isin(hashes, self._wanted), hashes, _OTHER)
+        kinds[hashes == DECISIONS.frame_hash] = _DECISION
+        hearer = self._hearer
+        for ledger, first, kind, place, count in numbered_runs(columns, places, kinds):
+            if kind == _OTHER:
+                hearer.receive_others(ledger, first, count)
+            elif kind == _DECISION:
+                for index in range(count):
+                    hearer.receive_entry(ledger, first + index, columns.body(place + index))
+            else:
+                buffer, end = columns.buffer, place + count
+                bounds = zip(columns.starts[place:end].tolist(), columns.ends[place:end].tolist(), strict=True)
+                hearer.receive_frames(kind, ledger, first, [bytes(buffer[start:stop]) for start, stop in bounds])

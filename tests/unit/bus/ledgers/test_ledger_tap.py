@@ -1,0 +1,97 @@
+"""Tests of the tap that hears numbered frames for durable consumers."""
+
+import pytest
+
+from fjm2.base.ledger import Ledger
+from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
+from fjm2.bus.ledgers.ledger_tap import LedgerTap
+from fjm2.messages.destination import Destination, Topic
+from fjm2.messages.frame import FrameReader, FrameWriter
+from fjm2.messages.header import PERSISTENT, Kind
+from fjm2.messages.ledgers.ledger_number import with_ledger_number
+
+PRODUCER = 5
+PRICES, NEWS = Topic("prices"), Topic("news")
+LEDGER = Ledger(PRODUCER, 0, 0)
+
+
+class Heard:
+    """A hearer that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def receive_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[bytes]) -> None:
+        self.calls.append((frame_hash, ledger, first, frames))
+
+    def receive_others(self, ledger: Ledger, first: int, count: int) -> None:
+        self.calls.append(("others", ledger, first, count))
+
+    def receive_entry(self, ledger: Ledger, index: int, data: bytes) -> None:
+        self.calls.append(("entry", ledger, index, data))
+
+
+def frame(destination: Destination, sequence: int, body: bytes = b"body", priority: int = 4, epoch: int = 0) -> bytes:
+    parts = FrameWriter(1).write_body(int(Kind.BYTES), b"", body, destination, PERSISTENT, priority, 1)
+    return b"".join(with_ledger_number(parts, PRODUCER, epoch, sequence))
+
+
+def heard(*frames: bytes, wanted: tuple[Destination, ...] = (PRICES,)) -> tuple[list[tuple[object, ...]], LedgerTap]:
+    hearer = Heard()
+    tap = LedgerTap(hearer)
+    tap.want(one.frame_hash for one in wanted)
+    tap.take_run(77, FrameReader().feed(b"".join(frames), (0,)))
+    return hearer.calls, tap
+
+
+def test_consecutive_frames_are_passed_on_at_once() -> None:
+    frames = [frame(PRICES, sequence, b"x" * sequence) for sequence in range(1, 200)]
+    assert heard(*frames)[0] == [(PRICES.frame_hash, LEDGER, 1, frames)]
+
+
+def test_of_other_destinations_only_the_numbers_are_passed_on() -> None:
+    frames = [frame(PRICES, 1), frame(NEWS, 2), frame(REQUESTS, 3), frame(PRICES, 4)]
+    assert heard(*frames)[0] == [
+        (PRICES.frame_hash, LEDGER, 1, frames[:1]),
+        ("others", LEDGER, 2, 2),
+        (PRICES.frame_hash, LEDGER, 4, frames[3:]),
+    ]
+    assert [call[0] for call in heard(*frames, wanted=(PRICES, NEWS))[0]] == [
+        PRICES.frame_hash,
+        NEWS.frame_hash,
+        "others",
+        PRICES.frame_hash,
+    ]
+    assert heard(*frames, wanted=())[0] == [("others", LEDGER, 1, 4)]
+
+
+def test_ledgers_and_gaps_part_runs() -> None:
+    frames = [frame(PRICES, 1), frame(PRICES, 3), frame(PRICES, 4, priority=9), frame(PRICES, 5, epoch=1)]
+    assert [call[1:3] for call in heard(*frames)[0]] == [
+        (LEDGER, 1),
+        (LEDGER, 3),
+        (Ledger(PRODUCER, 0, 2), 4),
+        (Ledger(PRODUCER, 1, 0), 5),
+    ]
+
+
+def test_decisions_are_passed_on_one_by_one() -> None:
+    frames = [frame(DECISIONS, 7, b"7", epoch=3), frame(DECISIONS, 8, b"8", epoch=3)]
+    ledger = Ledger(PRODUCER, 3, 0)
+    assert heard(*frames)[0] == [("entry", ledger, 7, b"7"), ("entry", ledger, 8, b"8")]
+
+
+def test_frames_without_a_number_are_for_nobody() -> None:
+    plain = b"".join(FrameWriter(1).write_body(int(Kind.BYTES), b"", b"body", PRICES, 0, 4, 1))
+    calls, tap = heard(frame(PRICES, 1), plain, frame(PRICES, 2))
+    assert [call[2] for call in calls] == [1, 2]
+    assert tap.frames_broken == 0
+
+
+@pytest.mark.parametrize("place", [-1, 60])
+def test_a_broken_frame_is_dropped_and_counted(place: int) -> None:
+    broken = bytearray(frame(PRICES, 2))
+    broken[place] ^= 1
+    calls, tap = heard(frame(PRICES, 1), bytes(broken), frame(PRICES, 3))
+    assert [call[2:] for call in calls] == [(1, [frame(PRICES, 1)]), (3, [frame(PRICES, 3)])]
+    assert tap.frames_broken == 1
