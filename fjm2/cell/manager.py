@@ -1,5 +1,7 @@
 """The manager of one epoch: it recovers what members store, keeps its lease, replicates decisions and commits them."""
 
+import math
+
 from .change import MemberChange
 from .closing import LedgerClosing
 from .context import Context
@@ -9,12 +11,40 @@ from .replica import Replica
 from .reports import Report, Reports
 from .service.clients import Clients
 from .service.desk import RequestDesk
-from .times import CLAIMS_S, HEARTBEAT_S, LEASE_S
+from .times import CLAIMS_S, HEARTBEAT_S, LEASE_S, TELL_S
 from .wire.commands import Heartbeat, HeartbeatFlag, HeartbeatMember, MemberFlag
 from .wire.fields import Member
 from .wire.ranges import Range
 from .wire.records import OpenRecord, Record
 from .wire.stored import Stored
+
+
+class _Beats:
+    """Times of heartbeats: regular ones, and those that tell what was just committed."""
+
+    def __init__(self, now: float) -> None:
+        self._next_at = now
+        self._sent_at = now
+        self._hurried_at = math.inf
+
+    @property
+    def due_at(self) -> float:
+        """Time of the next heartbeat."""
+        return min(self._next_at, self._hurried_at)
+
+    def is_regular(self, now: float) -> bool:
+        """Return True if a regular heartbeat is due."""
+        return now >= self._next_at
+
+    def note_sent(self, now: float) -> None:
+        """Note that a heartbeat is sent."""
+        if self.is_regular(now):
+            self._next_at = now + HEARTBEAT_S
+        self._sent_at, self._hurried_at = now, math.inf
+
+    def hurry(self, now: float) -> None:
+        """Send one as soon as it may follow the last."""
+        self._hurried_at = max(now, self._sent_at + TELL_S)
 
 
 class Manager:
@@ -33,14 +63,14 @@ class Manager:
         self._sent_at: dict[int, float] = {}
         """Times of the last heartbeats, for as long as their answers renew the lease."""
         self._leased_until = now + LEASE_S
-        self._next_at = now
+        self._beats = _Beats(now)
         self._open_index = 0
         self._claims_until = 0.0
         self._sender = EntrySender(context, replica.log, now)
 
     @property
     def next_at(self) -> float:
-        times = [self._next_at, self._leased_until]
+        times = [self._beats.due_at, self._leased_until]
         if self.state is State.CLAIMING:
             times.append(self._claims_until)
         if self.state is State.SERVING:
@@ -53,8 +83,9 @@ class Manager:
 
     def handle_timeout(self, now: float) -> None:
         """Send the heartbeat if it is due, and go on with whatever waits."""
-        if now >= self._next_at:
-            self._next_at = now + HEARTBEAT_S
+        if now >= self._beats.due_at:
+            if self._beats.is_regular(now):
+                self._sender.send_again()
             self._beat(now)
         self.advance(now)
 
@@ -78,7 +109,7 @@ class Manager:
             committed_epoch=log.epoch_at(log.committed),
         )
         self._context.outgoing.append(SendCommand(heartbeat))
-        self._sender.send_again()
+        self._beats.note_sent(now)
         self._renew_lease()
 
     def _heartbeat_member(self, member: Member, now: float) -> HeartbeatMember:
@@ -187,6 +218,8 @@ class Manager:
                 holders.add(self._context.me)
             if log.membership.has_majority(holders):
                 self._replica.commit(index, now)
+                # Clients wait for decisions, and learn by heartbeats that they are committed.
+                self._beats.hurry(now)
                 return
 
     def replay_decisions(self, wanted: Range, now: float) -> None:

@@ -4,6 +4,8 @@ from typing import Final
 
 HEARTBEAT_S: Final = 0.15
 """Interval of heartbeats: five in a suspicion."""
+TELL_S: Final = 0.01
+"""Shortest time between two heartbeats. One that is not due tells clients what was just committed."""
 LEASE_S: Final = 0.6
 """Time from the sending of a heartbeat for which its answers let a manager go on: 150 ms less than the suspicion, for
 clock rates and scheduling."""
