@@ -482,6 +482,18 @@ class Inbox:
         if self.is_full:
             self._check_room()
 
+    def forgo(self, received: Received) -> None:
+        """Stop counting a message as held that the client does not get again here, without having acknowledged it."""
+        self.release(received)
+
+    @property
+    def is_settling(self) -> bool:
+        """True while messages wait for something else than a consumer."""
+        return False
+
+    async def settled(self) -> None:
+        """Wait while `is_settling`."""
+
     def _check_room(self) -> None:
         if self.is_full and self.held * 2 <= self._messages_max and self.held_bytes * 2 <= self._bytes_max:
             self.is_full = False

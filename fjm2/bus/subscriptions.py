@@ -108,6 +108,21 @@ class Subscriptions:
                 del self._subscribed[topic]
                 self._announce()
 
+    def adopt(self, inbox: Inbox, session: int) -> None:
+        """Report the losses of an inbox that somebody else fills."""
+        self.inboxes[inbox] = _Owned(inbox, session)
+
+    def release(self, inbox: Inbox) -> None:
+        """End what `adopt` began. Calling this twice does no harm."""
+        if self.inboxes.pop(inbox, None) is not None:
+            for loss in _LOSSES_REPORTED_AFTER_S:
+                self._report_losses(inbox, loss)
+
+    def report_loss(self, inbox: Inbox, loss: Loss | None) -> None:
+        """Report a kind of loss of an inbox soon. An adopted inbox that is full holds nobody back: None is ignored."""
+        if loss is not None:
+            self._on_full(inbox, loss)
+
     def begin_closing(self) -> None:
         """Deliver nothing more, and make no sender wait. Call `remove` for each inbox later."""
         for inbox in list(self.inboxes):

@@ -197,6 +197,7 @@ class ConnectionCore:
             endpoint.is_closed = True
             endpoint.bus.withdraw(endpoint.connection_id)
             self._release_id()
+            await endpoint.leave_cell()
             await endpoint.sending.close()
             await endpoint.bus.close(deadline)
             endpoint.bus.remove_listener(self._handle_report)

@@ -119,7 +119,7 @@ class MessageConsumer:
         inbox: Inbox,
         no_local: bool,
         ready: Callable[[], Awaitable[None]],
-        leave: Callable[[Inbox], None],
+        leave: Callable[[Inbox], Awaitable[None]],
     ) -> None:
         self._dispatcher = dispatcher
         self._inbox = inbox
@@ -254,10 +254,11 @@ class MessageConsumer:
         return Batches(self._dispatcher, self._inbox, max_messages, max_wait)
 
     async def close(self) -> None:
-        """End the subscription. A waiting receive returns None. The consumer's own listener may call this."""
+        """End the subscription, unless it is durable. A waiting receive returns None. The consumer's own listener may
+        call this."""
         if not self._inbox.is_closed:
             await self._dispatcher.close_inbox(self._inbox)
-            self._leave(self._inbox)
+            await self._leave(self._inbox)
 
     async def __aenter__(self) -> Self:
         return self

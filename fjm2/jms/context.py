@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn, Self, Unpack
 
 from fjm2.base.readings import Counted
 from fjm2.bus.closing import close_timeout_after
-from fjm2.bus.inbox import Overflow
+from fjm2.bus.inbox import Inbox, Overflow
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from fjm2.messages.errors import IllegalStateError, NoReplyError
@@ -261,31 +261,39 @@ class JMSContext(MessageFactory):
         """Create a consumer as `Session.create_consumer` does, and start the connection unless `auto_start` is off."""
         core = session_core_of(self._used())
         inbox = core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max, block_s)
-        if self._auto_start:
-            self.start()
-        return JMSConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
+        return self._started(inbox, no_local)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
         """Raise ResourceAllocationError, because this release does not offer this method."""
         self._used().create_shared_consumer(topic, name, selector)
 
-    def create_durable_consumer(
+    async def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
-    ) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        self._used().create_durable_consumer(topic, name, selector, no_local)
+    ) -> JMSConsumer:
+        """Create a consumer of a durable subscription as `Session.create_durable_consumer` does, and start the
+        connection unless `auto_start` is off."""
+        core = session_core_of(self._used())
+        return self._started(await core.open_durable_inbox(topic, name, selector, no_local, is_shared=False), no_local)
 
-    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        self._used().create_shared_durable_consumer(topic, name, selector)
+    async def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> JMSConsumer:
+        """Create a consumer of a shared durable subscription as `Session.create_shared_durable_consumer` does, and
+        start the connection unless `auto_start` is off."""
+        core = session_core_of(self._used())
+        return self._started(await core.open_durable_inbox(topic, name, selector, False, is_shared=True), False)
+
+    def _started(self, inbox: Inbox, no_local: bool) -> JMSConsumer:
+        core = session_core_of(self._own)
+        if self._auto_start:
+            self.start()
+        return JMSConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
         """Raise ResourceAllocationError, because this release does not offer this method."""
         self._used().create_browser(queue, selector)
 
-    def unsubscribe(self, name: str) -> NoReturn:
-        """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
-        self._used().unsubscribe(name)
+    async def unsubscribe(self, name: str) -> None:
+        """End a durable subscription; see `Session.unsubscribe`."""
+        await self._used().unsubscribe(name)
 
     def send(
         self,

@@ -266,14 +266,18 @@ class Deliveries:
         for delivery in reversed(unacknowledged):
             if delivery.inbox.is_closed:
                 delivery.count += 1
-                delivery.inbox.release(delivery.received)
+                delivery.inbox.forgo(delivery.received)
             else:
                 self.deliver_again(delivery)
         return {delivery.inbox for delivery in unacknowledged}
 
+    def tracks(self, inbox: Inbox) -> bool:
+        """Return True if the client has messages of an inbox that it did not acknowledge, and still may."""
+        return any(delivery.inbox is inbox for delivery in self._unacknowledged)
+
     def forget(self, inbox: Inbox) -> list[Delivery]:
-        """Stop tracking the messages that a closed consumer of a queue did not acknowledge. Return them: they go back
-        to the queue."""
+        """Stop tracking the messages that a closed consumer of a queue, or of a durable subscription, did not
+        acknowledge. Return them: they go back there."""
         mine = [delivery for delivery in self._unacknowledged if delivery.inbox is inbox]
         if inbox in self._looped:
             mine.append(self._looped.pop(inbox))

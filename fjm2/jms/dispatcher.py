@@ -58,6 +58,9 @@ class Dispatcher:
         end."""
         self.listeners: Final = ListenerTask(self, self.opener, self.deliveries, report, self._changed.set)
         self._ready: Final = self.listeners.ready
+        self.decide: Callable[[], Awaitable[None]] | None = None
+        """Function that has the cell decide what was acknowledged of durable subscriptions, and returns an awaitable
+        of the decision. None if the session has none."""
         self.has_threads = False
         """True if threads use the session. JMS then allows only one receive at a time."""
         self.closed_text = "the session, or its context, is closed: create another one"
@@ -236,7 +239,10 @@ class Dispatcher:
             if not isinstance(timeout_s, int | float):
                 raise TypeError(f"timeout={timeout_s!r}: expected seconds, or None to wait for ever")
             if timeout_s <= 0:
-                return None
+                if not inbox.is_settling:
+                    return None
+                await inbox.settled()  # otherwise a message that waits would seem not to be there
+                return self.opener.take(inbox) if self.listeners.is_started else None
         return await self._wait(inbox, timeout_s)
 
     async def receive_batch(self, inbox: Inbox, messages_max: int, wait_s: float) -> list[BatchItem]:
@@ -324,6 +330,8 @@ class Dispatcher:
         self.check_open()
         if self.mode is SessionMode.CLIENT_ACKNOWLEDGE:
             self.acknowledge_all()
+            if self.decide is not None:
+                return self.decide()
         return DONE
 
     def acknowledge_all(self) -> None:

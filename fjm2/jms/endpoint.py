@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
     from fjm2.telemetry import Telemetry
 
+    from .durable.client import DurableClient
+
 _SESSIONS_SHARE = 0.5
 """Share of a connection's close deadline that its sessions may use up. The bus has the rest."""
 
@@ -51,6 +53,7 @@ class Endpoint:
         )
         self.temporaries = Temporaries(self.connection_id, self.subscriptions)
         self.is_closed = False
+        self._durable: DurableClient | None = None
         self._deadline: CloseDeadline | None = None
         """Deadline of the connection's close; None until the close begins."""
 
@@ -150,6 +153,27 @@ class Endpoint:
         self.check_open()
         await self.bus.ready()
         await self.sending.ready()
+
+    async def durable_client(self, subject: str) -> "DurableClient":
+        """Return the connection's part in the service of a cell, for a call about `subject`. Raise
+        ResourceAllocationError if no cell was heard by half a second after the connection opened."""
+        driver = await self.sending.heard_cell()
+        self.check_open()
+        if driver is None:
+            from .durable.refusals import no_keeper
+
+            raise no_keeper(subject, self.bus.config)
+        if self._durable is None:
+            from .durable.client import DurableClient  # only now: programs without durable subscriptions do not need it
+
+            self._durable = DurableClient(self.bus, driver, self.sending)
+        return self._durable
+
+    async def leave_cell(self) -> None:
+        """End the connection's part in the service of a cell, once its sessions are closed."""
+        if self._durable is not None:
+            durable, self._durable = self._durable, None
+            await durable.close()
 
     def announce(self) -> None:
         """Announce the client id and the subscriptions, unless the connection is closed."""

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
 from types import TracebackType
-from typing import Final, NoReturn, Self
+from typing import TYPE_CHECKING, Final, NoReturn, Self
 
-from fjm2.base.quantities import counted
+from fjm2.base.quantities import counted, shortened
 from fjm2.bus.inbox import Inbox, Overflow, settings_with
 from fjm2.bus.statistics import SessionStatistics
 from fjm2.messages.destination import (
@@ -33,6 +33,9 @@ from .producer import MessageProducer, check_destination
 from .settings import SessionMode
 from .temporary import QueueInbox
 
+if TYPE_CHECKING:
+    from .durable.session import DurableSession
+
 
 class SessionState(Enum):
     """Lifecycle of a session."""
@@ -44,12 +47,33 @@ class SessionState(Enum):
     """This process is a forked child, and the session is its parent's. Closing it does nothing."""
 
 
+NAME_CHARACTERS_MAX: Final = 1024
+"""Length of the longest name of a subscription that keepers take."""
 MOVES: Final = {
     SessionState.OPEN: {SessionState.CLOSING, SessionState.CUT_OFF},
     SessionState.CLOSING: {SessionState.CUT_OFF},
     SessionState.CUT_OFF: set[SessionState](),
 }
 """States that may follow each state."""
+
+
+def check_topic(topic: object) -> None:
+    """Raise InvalidDestinationError unless a topic can have named subscriptions."""
+    if not isinstance(topic, Topic):
+        raise not_a_destination(topic, Topic)
+    if isinstance(topic, TemporaryTopic):
+        raise InvalidDestinationError(f"{topic} is temporary: expected a Topic, which can have named subscriptions")
+
+
+def check_name(name: object) -> None:
+    """Raise TypeError or ValueError unless a subscription can have a name."""
+    if not isinstance(name, str):
+        raise TypeError(f"name={name!r}: expected the name of the subscription, a string")
+    if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+        raise ValueError(
+            f"name={shortened(repr(name), 60)}: expected the name of the subscription, 1 to {NAME_CHARACTERS_MAX} "
+            "characters"
+        )
 
 
 class SessionCore:
@@ -68,6 +92,7 @@ class SessionCore:
         if endpoint.telemetry is not None:
             self.dispatcher.wrap_listener = endpoint.telemetry.listening
         self._on_closed = on_closed
+        self._durable: DurableSession | None = None
         self._state = SessionState.OPEN
 
     @property
@@ -148,8 +173,48 @@ class SessionCore:
         self.dispatcher.add(inbox)
         return inbox
 
-    def close_inbox(self, inbox: Inbox) -> None:
-        """End the subscription of a closed consumer."""
+    async def open_durable_inbox(
+        self, topic: Topic, name: str, selector: str | None, no_local: bool, *, is_shared: bool
+    ) -> Inbox:
+        """Create a consumer of a durable subscription; see `Session.create_durable_consumer`. Return its inbox."""
+        self.check_open()
+        check_topic(topic)
+        check_name(name)
+        parsed = Selector(selector or "")
+        if not is_shared and self.endpoint.client_id is None:
+            raise IllegalStateError(
+                f"{topic}: a durable subscription needs a client id: set connection.client_id, or "
+                "ConnectionFactory(client_id=...)"
+            )
+        from .durable.consumer import Wanted  # only now: programs without durable subscriptions do not need it
+
+        wanted = Wanted(topic, name, "" if parsed.is_empty else parsed.text, no_local, is_shared)
+        return await (await self.durable_session(str(wanted))).create(wanted, None if parsed.is_empty else parsed)
+
+    async def durable_session(self, subject: str) -> "DurableSession":
+        """Return this session's part at the cell. Raise ResourceAllocationError if there is no cell."""
+        client = await self.endpoint.durable_client(subject)
+        if self._durable is None:
+            from .durable.session import DurableSession
+
+            self._durable = DurableSession(self.endpoint, client, self.mode, self.number, self.dispatcher)
+            self.dispatcher.decide = self._durable.decide
+        return self._durable
+
+    async def unsubscribe(self, name: str) -> None:
+        """End a durable subscription; see `Session.unsubscribe`."""
+        self.check_open()
+        check_name(name)
+        await (await self.durable_session(f"subscription {name!r}")).unsubscribe(name)
+
+    async def close_inbox(self, inbox: Inbox) -> None:
+        """End the subscription of a closed consumer, unless it is durable."""
+        if self._durable is not None and self._durable.has(inbox):
+            await self._durable.close_consumer(inbox)
+        else:
+            self._end_subscription(inbox)
+
+    def _end_subscription(self, inbox: Inbox) -> None:
         queue = self.endpoint.temporaries.queue_of(inbox.destination)
         if queue is not None and isinstance(inbox, QueueInbox):
             queue.remove(inbox, self.dispatcher.take_unacknowledged(inbox))
@@ -161,6 +226,13 @@ class SessionCore:
         self.check_transacted("commit")
         self.outbox.check_not_in_callback("commit")
         await self.outbox.completions.drained()
+        if self._durable is not None and self._durable.has_late():
+            self.dispatcher.recover()
+            raise TransactionRolledBackError(
+                "the transaction was rolled back: the keepers heard nothing of the session for too long, and deliver "
+                "its messages again",
+                "session_fenced",
+            )
         acknowledge = self.dispatcher.begin_commit()
         try:
             confirmed = await self.outbox.commit()
@@ -168,6 +240,8 @@ class SessionCore:
             self.dispatcher.recover()
             raise
         acknowledge()
+        if self.dispatcher.decide is not None:
+            await self.dispatcher.decide()
         if confirmed is not None:
             await self.outbox.completions.confirm(confirmed)
 
@@ -202,8 +276,10 @@ class SessionCore:
         self._move_to(SessionState.CLOSING)
         await self.dispatcher.close()
         await self.outbox.close(self.endpoint.closing())
+        if self._durable is not None:
+            await self._durable.close(self.endpoint.closing())
         for inbox in list(self.dispatcher.inboxes):
-            self.close_inbox(inbox)
+            self._end_subscription(inbox)
         self.dispatcher.inboxes.clear()
         self._on_closed(self)
 
@@ -291,44 +367,53 @@ class Session(MessageFactory):
         consumer gets nothing that its own connection sends.
         """
         inbox = self._core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max, block_s)
-        core = self._core
-        return MessageConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
+        return self._consumer_of(inbox, no_local)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
         """Raise ResourceAllocationError, because this release does not offer this method."""
-        self._check_subscription(topic, name, selector)
+        self._core.check_open()
+        check_topic(topic)
+        check_name(name)
+        Selector(selector or "")
         refuse("shared subscriptions", topic)
 
-    def create_durable_consumer(
-        self,
-        topic: Topic,
-        name: str,
-        selector: str | None = None,
-        no_local: bool = False,  # noqa: ARG002
-    ) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        self._check_subscription(topic, name, selector)
-        if self._core.endpoint.client_id is None:
-            raise IllegalStateError(
-                f"{topic}: an unshared durable subscription needs a client id, and a store, which this release does "
-                "not have: use create_consumer, which gets what is sent while it is open"
-            )
-        refuse("durable subscriptions", topic)
+    async def create_durable_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
+    ) -> MessageConsumer:
+        """Create a consumer of the durable subscription with a name, and the subscription if there is none.
+
+        The keepers of the bus keep what is sent to the topic until this client id has acknowledged it. Another topic,
+        selector or `no_local` than before begins the subscription anew. Raise ResourceAllocationError without a keeper,
+        IllegalStateError without a client id or while the subscription has a consumer, and InvalidClientIDError while
+        another connection uses the client id.
+        """
+        inbox = await self._core.open_durable_inbox(topic, name, selector, no_local, is_shared=False)
+        return self._consumer_of(inbox, no_local)
 
     create_durable_subscriber = create_durable_consumer
-    """Raise ResourceAllocationError, because this release does not offer this method."""
+    """Do the same as `create_durable_consumer`."""
 
-    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        self._check_subscription(topic, name, selector)
-        refuse("shared durable subscriptions", topic)
+    async def create_shared_durable_consumer(
+        self, topic: Topic, name: str, selector: str | None = None
+    ) -> MessageConsumer:
+        """Create a consumer of the shared durable subscription with a name, and the subscription if there is none.
 
-    def unsubscribe(self, name: str) -> NoReturn:
-        """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
-        self._core.check_open()
-        raise InvalidDestinationError(
-            f"{name!r}: there is no durable subscription of this name, as this release has none"
-        )
+        Each message goes to one of its consumers, in any process. A client id is not needed; with one, only connections
+        of this client id share.
+        """
+        inbox = await self._core.open_durable_inbox(topic, name, selector, False, is_shared=True)
+        return self._consumer_of(inbox, False)
+
+    def _consumer_of(self, inbox: Inbox, no_local: bool) -> MessageConsumer:
+        core = self._core
+        return MessageConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
+
+    async def unsubscribe(self, name: str) -> None:
+        """End a durable subscription. The keepers drop what they have for it.
+
+        Raise InvalidDestinationError if there is none of this name, and IllegalStateError while it has a consumer.
+        """
+        await self._core.unsubscribe(name)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
         """Raise ResourceAllocationError, because this release does not offer this method."""
@@ -337,16 +422,6 @@ class Session(MessageFactory):
             raise not_a_destination(queue, Queue)
         Selector(selector or "")
         refuse("queue browsers", queue)
-
-    def _check_subscription(self, topic: Topic, name: str, selector: str | None) -> None:
-        self._core.check_open()
-        if not isinstance(topic, Topic):
-            raise not_a_destination(topic, Topic)
-        if isinstance(topic, TemporaryTopic):
-            raise InvalidDestinationError(f"{topic} is temporary: expected a Topic, which can have named subscriptions")
-        if not name:
-            raise ValueError(f"name={name!r}: expected the name of the subscription, a string that is not empty")
-        Selector(selector or "")
 
     async def commit(self) -> None:
         """Send the messages of the transaction, acknowledge the messages received in it, and wait for confirmation.

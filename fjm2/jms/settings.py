@@ -24,7 +24,8 @@ class SessionMode(IntEnum):
     CLIENT_ACKNOWLEDGE = 2
     """`message.acknowledge()` acknowledges everything that the session received."""
     DUPS_OK_ACKNOWLEDGE = 3
-    """In FJM2, this is the same as AUTO_ACKNOWLEDGE."""
+    """The same as AUTO_ACKNOWLEDGE, but messages of durable subscriptions are acknowledged many at a time, a little
+    later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,8 +106,9 @@ async def test_u4_features_that_need_a_store_or_a_coordinator_raise_a_clear_erro
     with pytest.raises(IllegalStateError, match="client id"):
         await session.create_durable_consumer(TOPIC, "name")
     for call in (context.create_durable_consumer, session.create_shared_durable_consumer):
-        with pytest.raises(ResourceAllocationError, match="store"):
+        with pytest.raises(ResourceAllocationError, match=r"no keeper on fjm2://.*; start one: fjm2 keep") as caught:
             await call(TOPIC, "name")
+        assert caught.value.error_code == "no_keeper"
     with pytest.raises(ResourceAllocationError, match="coordinator"):
         await session.create_browser(Queue("q"))
     for call in (session.create_consumer, session.create_producer):

@@ -188,21 +188,25 @@ class JMSContext(MessageFactory, Closable):
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
-    ) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        run(self._inner.create_durable_consumer, topic, name, selector, no_local)
+    ) -> JMSConsumer:
+        """Create a consumer of a durable subscription. See `Session.create_durable_consumer`. Starts the connection
+        unless `auto_start` is off."""
+        inner = call(self._inner.create_durable_consumer(topic, name, selector, no_local))
+        return JMSConsumer(inner, self._threads)
 
-    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        run(self._inner.create_shared_durable_consumer, topic, name, selector)
+    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> JMSConsumer:
+        """Create a consumer of a shared durable subscription. See `Session.create_shared_durable_consumer`. Starts the
+        connection unless `auto_start` is off."""
+        inner = call(self._inner.create_shared_durable_consumer(topic, name, selector))
+        return JMSConsumer(inner, self._threads)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
         """Raise ResourceAllocationError, because this release does not offer this method."""
         run(self._inner.create_browser, queue, selector)
 
-    def unsubscribe(self, name: str) -> NoReturn:
-        """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
-        run(self._inner.unsubscribe, name)
+    def unsubscribe(self, name: str) -> None:
+        """End a durable subscription. See `Session.unsubscribe`."""
+        call(self._inner.unsubscribe(name))
 
     def send(
         self,

@@ -90,20 +90,35 @@ class Session(MessageFactory, Closable):
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False
-    ) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        run(self._inner.create_durable_consumer, topic, name, selector, no_local)
+    ) -> MessageConsumer:
+        """Create a consumer of the durable subscription with a name, and the subscription if there is none.
+
+        The keepers of the bus keep what is sent to the topic until this client id has acknowledged it. Another topic,
+        selector or `no_local` than before begins the subscription anew. Raise ResourceAllocationError without a keeper,
+        IllegalStateError without a client id or while the subscription has a consumer, and InvalidClientIDError while
+        another connection uses the client id.
+        """
+        inner = call(self._inner.create_durable_consumer(topic, name, selector, no_local))
+        return MessageConsumer(inner, self._threads)
 
     create_durable_subscriber = create_durable_consumer
-    """Raise ResourceAllocationError, because this release does not offer this method."""
+    """Do the same as `create_durable_consumer`."""
 
-    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        run(self._inner.create_shared_durable_consumer, topic, name, selector)
+    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
+        """Create a consumer of the shared durable subscription with a name, and the subscription if there is none.
 
-    def unsubscribe(self, name: str) -> NoReturn:
-        """Raise InvalidDestinationError: there are no durable subscriptions in this release."""
-        run(self._inner.unsubscribe, name)
+        Each message goes to one of its consumers, in any process. A client id is not needed; with one, only connections
+        of this client id share.
+        """
+        inner = call(self._inner.create_shared_durable_consumer(topic, name, selector))
+        return MessageConsumer(inner, self._threads)
+
+    def unsubscribe(self, name: str) -> None:
+        """End a durable subscription. The keepers drop what they have for it.
+
+        Raise InvalidDestinationError if there is none of this name, and IllegalStateError while it has a consumer.
+        """
+        call(self._inner.unsubscribe(name))
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
         """Raise ResourceAllocationError, because this release does not offer this method."""

@@ -15,7 +15,7 @@ from fjm2.jms.session import SessionCore
 from fjm2.messages.message import Message
 
 from .callback_thread import CallbackThread, ThreadCompletion, run_batch
-from .loop_thread import call, run
+from .loop_thread import call
 from .send_queue import PendingSend, SendQueue
 
 _P = ParamSpec("_P")
@@ -92,8 +92,11 @@ class SessionThreads:
         return ThreadListener(run, listener)
 
     def acknowledge(self) -> Done:
-        run(self.core.dispatcher.acknowledge)
+        call(self._acknowledge())
         return DONE
+
+    async def _acknowledge(self) -> None:
+        await self.core.dispatcher.acknowledge()
 
     def close(self) -> None:
         self.listeners.close()

@@ -62,6 +62,18 @@ class CellClient:
                 self._driver.close()
                 self._driver = None
 
+    @property
+    def driver(self) -> "CellDriver | None":
+        """Everything that deals with a cell; None if none was heard."""
+        return None if self._driver is None or not self._driver.is_heard else self._driver
+
+    async def heard(self, until: float) -> "CellDriver | None":
+        """Wait for a cell until a time, and return its driver. Return None if there is no cell."""
+        loop = asyncio.get_running_loop()
+        while self.driver is None and loop.time() < until:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+        return self.driver
+
     async def ready(self) -> None:
         """Wait until it is known which topics the cell stores, if a cell was heard. Wait a second at most."""
         loop = asyncio.get_running_loop()

@@ -6,12 +6,14 @@ import contextlib
 import math
 import secrets
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol
+from time import time_ns
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from fjm2.base.errors import NormError
 from fjm2.base.ledger import Ledger
 from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.gates.gated_publication import Gate
+from fjm2.bus.ledgers.destinations import REQUESTS
 from fjm2.bus.ledgers.ledger_gate import LedgerGate
 from fjm2.bus.ledgers.ledger_room import LedgerRoom
 from fjm2.cell.client.cell_view import CellView
@@ -31,6 +33,8 @@ from fjm2.cell.client.outgoing import (
 from fjm2.cell.wire.stored import STORED_TYPE
 from fjm2.cell.wire.table import TableHashes, TableQuery
 from fjm2.messages.errors import JMSError, ResourceAllocationError
+from fjm2.messages.frame import FrameWriter
+from fjm2.messages.header import PERSISTENT, Kind
 from fjm2.norm.events import AckReceived
 
 if TYPE_CHECKING:
@@ -39,6 +43,9 @@ if TYPE_CHECKING:
 _REST_S: Final = 25.0
 """Interval at which ledgers end that got no message. Such a ledger has rested for 50 s at most: keepers close it after
 60 s, and would refuse what comes then."""
+
+REQUEST_PRIORITY: Final = 4
+"""Priority of requests: the default, so that they are in one ledger with most messages of their client."""
 
 
 class StoringConnection(Protocol):
@@ -50,6 +57,25 @@ class StoringConnection(Protocol):
 
     def use_gate(self, gate: Gate) -> None:
         """Pass all messages through a gate from now on."""
+
+
+class CellListener(Protocol):
+    """Somebody else who hears the cell, and what the connections of this process send."""
+
+    def hear_command(self, node_id: int, content: bytes) -> None:
+        """Take a heartbeat."""
+
+    def note_gate(self, gate: LedgerGate) -> None:
+        """Note the gate of another connection."""
+
+
+class SentRequest(NamedTuple):
+    """A request to the cell that was sent."""
+
+    ledger: Ledger
+    sequence: int
+    stored: "asyncio.Future[None]"
+    """Done when W keepers have it on disk."""
 
 
 class CellDriver:
@@ -67,6 +93,9 @@ class CellDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = math.inf
         self._resting: asyncio.TimerHandle | None = None
+        self.listener: CellListener | None = None
+        """Gets the heartbeats too, and new gates. None if nobody wants them."""
+        self._requests = FrameWriter(secrets.randbits(64))
         bus.lanes.signals.hear_commands(TableHashes.kind, self.hear_command)
         bus.lanes.signals.hear_acks(STORED_TYPE, self._hear_stored)
 
@@ -107,12 +136,45 @@ class CellDriver:
             if handle is not None:
                 handle.cancel()
 
+    # Requests
+
+    @property
+    def gates(self) -> tuple[LedgerGate, ...]:
+        """Gates of the connections."""
+        return tuple(self._gates.values())
+
+    @property
+    def has_live_keepers(self) -> bool:
+        """True if the manager hears members."""
+        return bool(self._view.keepers)
+
+    def gate_of(self, connection: StoringConnection) -> LedgerGate | None:
+        """Return the gate of a connection. Return None before a cell is heard."""
+        return self._gates.get(self._producers.get(connection, -1))
+
+    def send_request(self, connection: StoringConnection, body: bytes) -> SentRequest:
+        """Send a request of a connection to the cell. Raise FJM2Error if that is not possible."""
+        gate = self.gate_of(connection)
+        lane = self._bus.lanes.of_priority[REQUEST_PRIORITY]
+        if gate is None:
+            raise NormError("the connection has no gate to keepers")
+        stream = lane.stream or self._bus.publisher.open_lane(lane, REQUESTS)
+        now_ms = time_ns() // 1_000_000
+        parts = self._requests.write_body(int(Kind.BYTES), b"", body, REQUESTS, PERSISTENT, REQUEST_PRIORITY, now_ms)
+        numbered, ledger, sequence, stored = gate.admit_request(parts)
+        stream.append(*numbered)
+        if REQUESTS.frame_hash not in lane.topics:
+            self._bus.publisher.add_topic(lane, REQUESTS)
+        return SentRequest(ledger, sequence, stored)
+
     # Input
 
     def hear_command(self, node_id: int, content: bytes) -> None:
         """Take a heartbeat, or a part of a table."""
         self._view.receive_command(content, node_id, self._loop.time())
         self._settle()
+        if self.listener is not None:
+            self.listener.hear_command(node_id, content)
 
     def _hear_stored(self, _: int, ack: AckReceived) -> None:
         self._view.receive_stored(ack.content, self._loop.time())
@@ -204,6 +266,8 @@ class CellDriver:
         gate.on_waiting = self._note_waiting
         self._view.add_writer(producer_id, connection.confirm_timeout_s, self._loop.time())
         connection.use_gate(gate)
+        if self.listener is not None:
+            self.listener.note_gate(gate)
 
     def _error(self, reason: Reason, timeout_s: float) -> JMSError:
         """Return the error of messages that keepers did not store in time."""

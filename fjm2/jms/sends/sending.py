@@ -1,7 +1,8 @@
 """The sending half of a connection, which its sessions share."""
 
+import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from fjm2.bus.confirmation import Confirmation
@@ -16,6 +17,12 @@ from .cell_client import CellClient
 
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
+
+    from .cell_driver import CellDriver
+
+
+CELL_HEARD_S: Final = 0.5
+"""Time after the opening of a connection by which it has heard a cell, if there is one: three heartbeats."""
 
 
 class Sending:
@@ -32,6 +39,7 @@ class Sending:
         self._publication = Publication(bus.publisher, self.confirmation)
         self._outboxes: WeakSet[Outbox] = WeakSet()
         self._cell = CellClient.of(bus)
+        self._opened_at = asyncio.get_running_loop().time()
         if gate is None:
             self._cell.join(self)
         else:
@@ -59,6 +67,10 @@ class Sending:
         )
         self._outboxes.add(outbox)
         return outbox
+
+    async def heard_cell(self) -> "CellDriver | None":
+        """Wait for a cell, and return its driver. Return None if none was heard by half a second after the opening."""
+        return await self._cell.heard(self._opened_at + CELL_HEARD_S)
 
     async def ready(self) -> None:
         """Wait until it is known which topics keepers store, if any keeper was heard."""

@@ -1,0 +1,221 @@
+"""Messages of a durable subscription that its consumer holds, and which of them it is done with."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from math import inf
+from typing import Final, cast
+
+from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
+from fjm2.bus.inbox import ConsumerSettings, Delivery, Inbox, Received
+from fjm2.bus.losses.kinds import Gap, Loss
+from fjm2.bus.routing import targets
+from fjm2.bus.routing.targets import ReceivedRun
+from fjm2.messages.destination import Topic
+from fjm2.messages.errors import MessageFormatError
+from fjm2.messages.frame import body_place, is_sent_to, look_up
+from fjm2.messages.header import CONNECTION_ID, FILE, FRAME_BYTES, HEADER, KIND, Header
+from fjm2.messages.selector import Selector
+
+MESSAGES_MAX: Final = 16_384
+"""Most messages that a durable consumer holds, whatever its settings allow. Beyond, a keeper holds them for it."""
+_FRAME_BYTES_MIN: Final = 1024
+"""Size of messages that have not come yet, as an estimate: larger ones are taken into account when they are here."""
+
+
+class DurableReceived(targets.Received):
+    """A message of a durable subscription."""
+
+    __slots__ = ("ledger", "life", "sequence")
+
+    def __init__(self, frame: bytes, header: Header, ledger: Ledger, sequence: int, life: int) -> None:
+        body = body_place(header)
+        super().__init__(frame[:body], frame[body:], header, 0, None)
+        self.ledger = ledger
+        self.sequence = sequence
+        self.life = life
+        """Life of the inbox in which it came."""
+
+    def behind(self, gap: Gap) -> "DurableReceived":
+        raise AssertionError(f"{gap}: nothing is missing in a durable subscription")
+
+
+class DurableInbox(Inbox):
+    """The messages that a durable consumer holds.
+
+    A message that the session is done with counts as done, and so do those that the consumer does not want. The owner
+    takes what is done, and has the cell acknowledge it.
+    """
+
+    __slots__ = ("_done", "_life", "_settling", "done_count", "late_count", "on_done")
+
+    def __init__(
+        self,
+        destination: Topic,
+        selector: Selector | None,
+        left_out: int | None,
+        settings: ConsumerSettings,
+        on_room: Callable[[], None],
+        on_full: Callable[[Inbox, Loss | None], None],
+    ) -> None:
+        """Call `on_room` when half of the room is free again, and `on_full` with each kind of loss."""
+        bounded = replace(settings, messages_max=min(settings.messages_max, MESSAGES_MAX), block_s=inf)
+        super().__init__(destination, selector, left_out, bounded, on_room, on_full)
+        self.on_done: Callable[[bool], None] = lambda _: None
+        """Called when something is done. The argument is True if the client is done with it, and False if the consumer
+        did not want it."""
+        self.done_count = 0
+        """Messages that are done since `take_done`."""
+        self._done: dict[Ledger, RangeSet] = {}
+        self.late_count = 0
+        """Messages that the client was done with when they were to come again, since `begin_life`."""
+        self._settling: asyncio.Future[None] | None = None
+        self._life = 1
+
+    # The subscription.
+
+    @property
+    def room(self) -> int:
+        """Number of messages that the consumer can take."""
+        if self.is_closed:
+            return 0
+        messages = self.settings.messages_max - self.held
+        left = self.settings.bytes_max - self.held_bytes
+        size = max(_FRAME_BYTES_MIN, self.held_bytes // max(self.held, 1))
+        return max(0, min(messages, left // size))
+
+    def take_frames(self, ledger: Ledger, first: int, frames: Sequence[bytes], *, is_redelivered: bool) -> None:
+        """Take frames with consecutive sequences of a ledger. They may have been delivered before."""
+        unwanted = 0
+        for sequence, frame in enumerate(frames, first):
+            header: Header = HEADER.unpack_from(frame)
+            if not self._wants(frame, header):
+                self._note_done(ledger, sequence)
+                unwanted += 1
+                continue
+            received = DurableReceived(frame, header, ledger, sequence, self._life)
+            if is_redelivered:
+                self._deliver_again(received)
+            else:
+                self.deliver(received)
+        if unwanted:
+            self.on_done(False)
+
+    def _wants(self, frame: bytes, header: Header) -> bool:
+        if self.left_out == header[CONNECTION_ID] or not is_sent_to(frame, 0, header, self.destination):
+            return False
+        if header[KIND] == FILE:  # keepers have its parts, and nobody to put them together
+            self.note_loss(Loss.UNSELECTABLE)
+            return False
+        if self.selector is None:
+            return True
+        try:
+            return self.selector.evaluate(partial(look_up, frame, 0, header))
+        except MessageFormatError:
+            self.note_loss(Loss.UNSELECTABLE)
+            return False
+
+    def _deliver_again(self, received: DurableReceived) -> None:
+        self.messages_received += 1
+        self.held += 1
+        self.held_bytes += received.header[FRAME_BYTES]
+        self.again.append(Delivery(received, self, 2, 0, None))
+        if self.wake is not None:
+            self.wake()
+
+    def begin_life(self) -> None:
+        """Begin anew: the cell gives everything again that it does not know as acknowledged."""
+        self._life += 1
+        self._done.clear()
+        self.done_count = 0
+        self.end_settling()
+        for delivery in self.again:
+            self.forgo(delivery.received)
+        self.again.clear()
+        while (received := super().pop()) is not None:
+            self.forgo(received)
+
+    def is_late(self, received: Received) -> bool:
+        """Return True if a message was delivered in an earlier life. It comes again."""
+        return cast(DurableReceived, received).life != self._life
+
+    # Messages that are done.
+
+    def release(self, received: Received) -> None:
+        super().release(received)
+        if self.is_late(received):
+            self.late_count += 1
+            return
+        mine = cast(DurableReceived, received)
+        self._note_done(mine.ledger, mine.sequence)
+        self.on_done(True)
+
+    def release_run(self, run: ReceivedRun) -> None:
+        raise AssertionError(f"{len(run)} messages: a durable consumer gets no runs")
+
+    def forgo(self, received: Received) -> None:
+        super().release(received)
+
+    def _note_done(self, ledger: Ledger, sequence: int) -> None:
+        done = self._done.get(ledger)
+        if done is None:
+            done = self._done[ledger] = RangeSet()
+        done.add(sequence, sequence + 1)
+        self.done_count += 1
+
+    def take_done(self) -> dict[Ledger, RangeSet]:
+        """Return what is done since the last call."""
+        done, self._done = self._done, {}
+        self.done_count = 0
+        return done
+
+    # Settling: the next message waits until the acknowledgement of the one before is safe.
+
+    @property
+    def is_settling(self) -> bool:
+        return self._settling is not None
+
+    def begin_settling(self) -> None:
+        """Deliver nothing until `end_settling`."""
+        if self._settling is None:
+            self._settling = asyncio.get_running_loop().create_future()
+
+    def end_settling(self) -> None:
+        """Deliver messages again."""
+        settling, self._settling = self._settling, None
+        if settling is not None:
+            settling.set_result(None)
+            if self.wake is not None and self.has_waiting():
+                self.wake()
+
+    def end_settling_after(self, stored: "asyncio.Future[None]") -> None:
+        """Deliver messages again, if the acknowledgement is stored."""
+        if not stored.cancelled() and stored.exception() is None:
+            self.end_settling()
+
+    async def settled(self) -> None:
+        while self._settling is not None:
+            await asyncio.shield(self._settling)
+
+    def pop(self) -> Received | None:
+        return None if self._settling is not None else super().pop()
+
+    def pop_again(self) -> Delivery | None:
+        while self._settling is None and (delivery := super().pop_again()) is not None:
+            if not self.is_late(delivery.received):
+                return delivery
+            self.forgo(delivery.received)  # the cell gives it again
+        return None
+
+    def has_waiting(self) -> bool:
+        return self._settling is None and super().has_waiting()
+
+
+class OneByOneInbox(DurableInbox):
+    """A durable consumer whose session acknowledges each message before it takes the next."""
+
+    __slots__ = ()
+
+    is_shared = True

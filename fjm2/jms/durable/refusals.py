@@ -1,0 +1,63 @@
+"""Errors of durable subscriptions: what the cell refuses, and cells that are not there."""
+
+from typing import Final
+
+from fjm2.bus.config import BusConfig
+from fjm2.cell.service.reasons import TEXTS, Reason
+from fjm2.messages.errors import (
+    IllegalStateError,
+    InvalidClientIDError,
+    InvalidDestinationError,
+    JMSError,
+    ResourceAllocationError,
+)
+
+_KINDS: Final[dict[Reason, type[JMSError]]] = {
+    Reason.NO_SESSION: IllegalStateError,
+    Reason.CLIENT_ID_TAKEN: InvalidClientIDError,
+    Reason.NO_CLIENT_ID: IllegalStateError,
+    Reason.INVALID_DESTINATION: InvalidDestinationError,
+    Reason.CONSUMER_ACTIVE: IllegalStateError,
+    Reason.OTHER_KIND: IllegalStateError,
+    Reason.NO_CONSUMER: IllegalStateError,
+    Reason.NOT_HELD: IllegalStateError,
+    Reason.NO_SUBSCRIPTION: InvalidDestinationError,
+}
+"""Exceptions by reason; for all others, ResourceAllocationError."""
+FENCED: Final = "session_fenced"
+"""Error code of calls about messages that the session has lost."""
+
+
+def place_of(config: BusConfig) -> str:
+    """Return the name of a bus for people."""
+    return f"fjm2://{config.group}:{config.port}"
+
+
+def refusal(subject: str, reason: Reason) -> JMSError:
+    """Return the error of something that the cell refused."""
+    return _KINDS.get(reason, ResourceAllocationError)(f"{subject}: {TEXTS[reason]}")
+
+
+def no_keeper(subject: str, config: BusConfig) -> JMSError:
+    """Return the error of a call that needs keepers, if none was heard."""
+    return ResourceAllocationError(
+        f"{subject}: no keeper on {place_of(config)}; start one: fjm2 keep DIRECTORY", "no_keeper"
+    )
+
+
+def silent_cell(subject: str, config: BusConfig, waited_s: float) -> JMSError:
+    """Return the error of a call that the cell did not decide in time."""
+    return ResourceAllocationError(
+        f"{subject}: the keepers on {place_of(config)} decided nothing for {waited_s:g} s; look at them with "
+        "`fjm2 keep status`, then call again",
+        "no_keeper",
+    )
+
+
+def fenced(subject: str) -> JMSError:
+    """Return the error of an acknowledgement that comes too late."""
+    return IllegalStateError(
+        f"{subject}: the keepers heard nothing of this session for too long, and gave its messages back; they come "
+        "again, flagged as redelivered",
+        FENCED,
+    )

@@ -1,0 +1,112 @@
+"""Programs with durable subscriptions, which tests kill: a reader and a sender. They tell what they do by lines."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fjm2.jms import ConnectionFactory, SessionMode, TextMessage, Topic
+
+TOPIC = Topic("fjm2.durable")
+NAME = "all"
+ACKED_TOGETHER = 50
+
+
+async def read(uri: str, client_id: str, mode: SessionMode) -> None:
+    """Print each message with its flag, and a line after each acknowledgement."""
+    factory = ConnectionFactory(uri) if client_id == "-" else ConnectionFactory(uri, client_id=client_id)
+    async with factory.create_context(mode) as context:
+        create = context.create_shared_durable_consumer if client_id == "-" else context.create_durable_consumer
+        consumer = await create(TOPIC, NAME)
+        print("ready", flush=True)
+        count = 0
+        async for message in consumer:
+            count += 1
+            print(message.get_body(str), int(message.redelivered), flush=True)
+            if count % ACKED_TOGETHER == 0 and mode is SessionMode.CLIENT_ACKNOWLEDGE:
+                await message.acknowledge()
+                print("acknowledged", flush=True)
+
+
+async def send(uri: str, first: int, count: int) -> None:
+    """Print each number when it is stored."""
+    async with ConnectionFactory(uri).create_connection() as connection:
+        await connection.ready()
+        producer = connection.create_session().create_producer(TOPIC)
+        print("ready", flush=True)
+        for number in range(first, first + count, 10):
+            outcomes = [producer.send_async(TextMessage(str(each))) for each in range(number, number + 10)]
+            await asyncio.gather(*outcomes)
+            print("\n".join(str(each) for each in range(number, number + 10)), flush=True)
+
+
+class Program:
+    """A running program, and the lines that it has printed."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.lines: list[str] = []
+        self.popen = subprocess.Popen(
+            [sys.executable, str(Path(__file__)), *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
+            self.lines.append(line.strip())
+
+    def until(self, is_true: Callable[[], object], timeout_s: float = 30.0) -> None:
+        """Wait until a condition is true."""
+        ends_at = time.monotonic() + timeout_s
+        while not is_true():
+            assert time.monotonic() < ends_at, f"{self.popen.poll()}: {self.lines[-5:]}, {len(self.lines)} lines"
+            time.sleep(0.005)
+
+    def until_ready(self) -> None:
+        self.until(lambda: "ready" in self.lines)
+
+    @property
+    def messages(self) -> list[tuple[int, bool]]:
+        """Messages that were received so far: number, and flag. A line that a kill cut off does not count."""
+        parts = [line.split() for line in self.lines]
+        return [(int(one[0]), one[1] == "1") for one in parts if len(one) == 2 and one[0].isdigit()]
+
+    @property
+    def acknowledged(self) -> list[int]:
+        """Messages that were received before the last acknowledgement returned."""
+        marks = [place for place, line in enumerate(self.lines) if line == "acknowledged"]
+        before = self.lines[: marks[-1]] if marks else []
+        return [int(line.split()[0]) for line in before if line[:1].isdigit()]
+
+    def kill(self) -> None:
+        """Kill the program, if it runs."""
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait(10)
+        self._thread.join(10)
+        assert self.popen.stdout is not None
+        self.popen.stdout.close()
+
+
+def reader(uri: str, client_id: str = "desk", mode: SessionMode = SessionMode.CLIENT_ACKNOWLEDGE) -> Program:
+    """Start a reader. Without a client id ("-") it shares the subscription."""
+    return Program("read", uri, client_id, int(mode))
+
+
+def sender(uri: str, first: int, count: int) -> Program:
+    """Start a sender of a multiple of ten messages."""
+    return Program("send", uri, first, count)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "read":
+        asyncio.run(read(sys.argv[2], sys.argv[3], SessionMode(int(sys.argv[4]))))
+    else:
+        asyncio.run(send(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

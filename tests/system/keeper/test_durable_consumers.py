@@ -1,0 +1,170 @@
+"""Durable subscriptions over real keepers: consumers, keepers and publishers that are killed."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+
+import pytest
+from durable_programs import NAME, TOPIC, Program, reader, sender
+from keepers import Keepers, start_three, uri_of
+
+from fjm2.jms import ConnectionFactory, Message, SessionMode, TextMessage
+
+pytestmark = pytest.mark.calm
+
+MESSAGES = 5000
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def cell(cell_of_three: Keepers) -> Keepers:
+    """Three keepers that run."""
+    start_three(cell_of_three)
+    return cell_of_three
+
+
+@contextlib.contextmanager
+def running(*programs: Program) -> Iterator[None]:
+    """Kill programs at the end."""
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+
+
+def subscribe(uri: str) -> None:
+    """Create the subscription, and end."""
+
+    async def create() -> None:
+        async with ConnectionFactory(uri, client_id="desk").create_context() as context:
+            await context.create_durable_consumer(TOPIC, NAME)
+
+    asyncio.run(create())
+
+
+def sent(uri: str, count: int = MESSAGES, first: int = 0) -> None:
+    """Send messages, all of which are stored then."""
+    program = sender(uri, first, count)
+    with running(program):
+        program.until(lambda: str(first + count - 1) in program.lines, 60.0)
+
+
+async def drained(uri: str, mode: SessionMode = SessionMode.CLIENT_ACKNOWLEDGE) -> list[Message]:
+    """Come back as the consumer, and return all that it gets and acknowledges."""
+    async with ConnectionFactory(uri, client_id="desk").create_context(mode) as context:
+        consumer = await context.create_durable_consumer(TOPIC, NAME)
+        found: list[Message] = []
+        while (message := await consumer.receive(timeout=3)) is not None:
+            found.append(message)
+        await context.acknowledge()
+        return found
+
+
+def numbers(messages: list[Message]) -> list[int]:
+    return [int(message.get_body(str)) for message in messages]
+
+
+def test_what_is_sent_while_the_consumer_is_away_comes_once_and_in_order(cell: Keepers) -> None:
+    uri = uri_of(cell.port)
+    subscribe(uri)
+    sent(uri)
+    assert numbers(asyncio.run(drained(uri))) == list(range(MESSAGES))
+    assert asyncio.run(drained(uri)) == []
+
+
+def test_a_killed_consumer_gets_again_what_it_did_not_acknowledge(cell: Keepers) -> None:
+    uri = uri_of(cell.port)
+    subscribe(uri)
+    program, sending = reader(uri), sender(uri, 0, 2000)
+    with running(program, sending):
+        program.until_ready()
+        program.until(lambda: len(program.acknowledged) >= 500)
+        program.kill()
+        sending.until(lambda: "1999" in sending.lines)
+    rest = asyncio.run(drained(uri))
+    acknowledged, before = program.acknowledged, {number for number, _ in program.messages}
+    assert acknowledged == list(range(len(acknowledged)))
+    assert numbers(rest) == list(range(2000 - len(rest), 2000)), "in order, and each once"
+    assert 2000 - len(rest) in (len(acknowledged), len(acknowledged) + 50), "the last acknowledgement may have counted"
+    assert all(message.redelivered for message in rest if int(message.get_body(str)) in before)
+
+
+def test_keepers_are_killed_while_messages_flow(cell: Keepers) -> None:
+    uri = uri_of(cell.port)
+    subscribe(uri)
+    program, sending = reader(uri), sender(uri, 0, 3000)
+    with running(program, sending):
+        program.until_ready()
+        program.until(lambda: len(program.messages) > 300)
+        (manager,) = cell.serving
+        manager.end(signal.SIGKILL)
+        cell.until(lambda: cell.serving)
+        cell.start(manager.directory.name)
+        program.until(lambda: len(program.messages) >= 3000, 60.0)
+        assert [number for number, _ in program.messages][:3000] == list(range(3000))
+        program.until(lambda: len(program.acknowledged) == 3000)
+
+
+def test_messages_of_a_killed_publisher_come_as_far_as_they_were_stored(cell: Keepers) -> None:
+    uri = uri_of(cell.port)
+    subscribe(uri)
+    sending = sender(uri, 0, 100_000)
+    with running(sending):
+        sending.until(lambda: len(sending.lines) > 500)
+        sending.kill()
+    stored = [int(line) for line in sending.lines if line.isdigit()]
+    found = numbers(asyncio.run(drained(uri)))
+    assert found == list(range(len(found)))
+    assert len(found) >= len(stored)
+
+
+def test_two_consumers_share_what_comes(cell: Keepers) -> None:
+    uri = uri_of(cell.port)
+    programs = [reader(uri, "-") for _ in range(2)]
+    with running(*programs):
+        for program in programs:
+            program.until_ready()
+        sent(uri, 1000)
+        programs[0].until(lambda: sum(len(program.messages) for program in programs) >= 1000)
+        shares = [[number for number, _ in program.messages] for program in programs]
+    assert all(shares), "both get some"
+    assert sorted(shares[0] + shares[1]) == list(range(1000)), "each goes to one of them"
+
+
+def test_another_consumer_gets_what_a_killed_one_held(cell: Keepers) -> None:
+    uri = uri_of(cell.port)
+    one, two = reader(uri, "-"), reader(uri, "-")
+    with running(one, two):
+        one.until_ready()
+        two.until_ready()
+        sent(uri, 300)
+        one.until(lambda: len(one.messages) + len(two.messages) >= 300)
+        held = {number for number, _ in one.messages} - set(one.acknowledged)
+        one.kill()
+        two.until(lambda: held <= {number for number, _ in two.messages})
+        again = [is_flagged for number, is_flagged in two.messages if number in held]
+    assert all(again)
+
+
+def test_every_mode_acknowledges_what_was_handled(cell: Keepers) -> None:
+    uri = uri_of(cell.port)
+    subscribe(uri)
+
+    async def consume(mode: SessionMode) -> None:
+        async with ConnectionFactory(uri, client_id="desk").create_context(mode) as context:
+            consumer = await context.create_durable_consumer(TOPIC, NAME)
+            for number in range(50):
+                message = await consumer.receive(TextMessage, WAIT_S)
+                assert message is not None
+                assert message.text == str(number)
+            if mode is SessionMode.CLIENT_ACKNOWLEDGE:
+                await message.acknowledge()
+            if mode is SessionMode.SESSION_TRANSACTED:
+                await context.commit()
+
+    for mode in SessionMode:
+        sent(uri, 50)
+        asyncio.run(consume(mode))
+    assert asyncio.run(drained(uri)) == []
