@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fjm2.jms import ConnectionFactory, SessionMode, TextMessage, Topic
+from fjm2.jms import ConnectionFactory, IllegalStateError, SessionMode, TextMessage, Topic
 
 TOPIC = Topic("fjm2.durable")
 NAME = "all"
@@ -27,8 +27,12 @@ async def read(uri: str, client_id: str, mode: SessionMode) -> None:
             count += 1
             print(message.get_body(str), int(message.redelivered), flush=True)
             if count % ACKED_TOGETHER == 0 and mode is SessionMode.CLIENT_ACKNOWLEDGE:
-                await message.acknowledge()
-                print("acknowledged", flush=True)
+                try:
+                    await message.acknowledge()
+                except IllegalStateError as error:
+                    print(error.error_code, flush=True)
+                else:
+                    print("acknowledged", flush=True)
 
 
 async def send(uri: str, first: int, count: int) -> None:

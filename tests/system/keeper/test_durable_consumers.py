@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,8 @@ pytestmark = pytest.mark.calm
 
 MESSAGES = 5000
 WAIT_S = 20.0
+LEASE_S = 3.0
+"""Time for which the keepers keep the session of a silent program."""
 
 
 @pytest.fixture
@@ -146,6 +149,24 @@ def test_another_consumer_gets_what_a_killed_one_held(cell: Keepers) -> None:
         two.until(lambda: held <= {number for number, _ in two.messages})
         again = [is_flagged for number, is_flagged in two.messages if number in held]
     assert all(again)
+
+
+def test_a_consumer_that_was_stopped_for_long_goes_on_by_itself(cell: Keepers) -> None:
+    uri = uri_of(cell.port)
+    subscribe(uri)
+    program, sending = reader(uri), sender(uri, 0, 2000)
+    with running(program, sending):
+        program.until_ready()
+        program.until(lambda: len(program.acknowledged) >= 100)
+        program.popen.send_signal(signal.SIGSTOP)
+        sending.until(lambda: "1999" in sending.lines, 60.0)
+        time.sleep(LEASE_S + 1.0)  # nothing tells here that the keepers have given its messages back
+        program.popen.send_signal(signal.SIGCONT)
+        program.until(lambda: {number for number, _ in program.messages} == set(range(2000)), 60.0)
+    seen: set[int] = set()
+    for number, is_flagged in program.messages:
+        assert is_flagged or number not in seen, "what comes again is flagged"
+        seen.add(number)
 
 
 def test_every_mode_acknowledges_what_was_handled(cell: Keepers) -> None:
