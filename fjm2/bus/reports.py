@@ -40,7 +40,7 @@ _LOSSES_INTERVAL_S = 1.0
 """Shortest time between two reports of bytes that a sender's stream lost. A receiver that cannot keep up has hundreds
 of gaps a second, and each would be a line in the log."""
 _TIMER_S = 0.01
-"""Time by which a loop may call a timer early: its clock may be that coarse."""
+"""Shortest time for which a timer is set. A loop whose clock is that coarse may call it early, and is not to spin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +466,7 @@ class LossSums:
         self._handle, now = None, self._clock.time()
         while self._waiting:
             key, (due_at, report) = next(iter(self._waiting.items()))
-            if due_at > now + _TIMER_S:
+            if due_at > now:  # this sender's last report is less than a second ago, or the timer came early
                 break
             del self._waiting[key]
             self._tell_now(key, report, now)
@@ -476,7 +476,7 @@ class LossSums:
         """Have `_tell_due` called when the first sum is due. Another may be due up to a second earlier, and waits."""
         if self._waiting and self._handle is None:
             due_at, _ = next(iter(self._waiting.values()))
-            self._handle = self._clock.call_later(max(due_at - self._clock.time(), 0.0), self._tell_due)
+            self._handle = self._clock.call_later(max(due_at - self._clock.time(), _TIMER_S), self._tell_due)
         elif not self._waiting and self._handle is not None:
             self._handle.cancel()
             self._handle = None

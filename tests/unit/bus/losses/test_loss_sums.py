@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fjm2.bus.losses.names import PeerName
@@ -110,6 +110,7 @@ def test_what_waits_is_told_when_the_listener_goes() -> None:
         max_size=60,
     )
 )
+@example([(0.0, 2, LossReason.SQUELCHED)] * 2 + [(pause, 1, LossReason.SQUELCHED) for pause in (0.0078125, 0.0)])
 def test_no_gap_is_left_out_and_none_is_told_too_soon(losses: list[tuple[float, int, LossReason]]) -> None:
     listening = Listening()
     for pause, sender, reason in losses:
