@@ -30,6 +30,7 @@ from fjm2.norm.events import (
     SenderAppeared,
     SenderImpersonated,
     SenderVanished,
+    SendsRefused,
     StreamEnded,
     StreamGapOpened,
     StreamLost,
@@ -53,6 +54,7 @@ from .reports import (
     NodeIdCollision,
     NotConfirmed,
     Reporter,
+    SendingRefused,
     SubscriberEvicted,
 )
 from .router import Intake, Router
@@ -287,6 +289,8 @@ class Bus:
                 self.lanes.ignore_own()
                 if not lane.number:
                     self.reporter.report(InterfaceChanged(name, isinstance(event, InterfaceRestored)))
+            case SendsRefused(name, reason):
+                self.reporter.report(SendingRefused(name, reason))
             case _:
                 pass
 

@@ -173,5 +173,6 @@ class BusError(JMSError):
     """An event of the bus that has no class of its own among the exceptions.
 
     `error_code` names the event: `subscriber_evicted`, `subscriber_full`, `subscriber_ready`,
-    `sender_impersonated`, `lost_after_confirmation`, `node_id_collided`, `interface_down` or `interface_up`.
+    `sender_impersonated`, `lost_after_confirmation`, `node_id_collided`, `interface_down`, `interface_up` or
+    `sends_refused`.
     """

@@ -171,6 +171,12 @@ class Lanes:
         """Lanes that have been published to."""
         return [lane for lane in self.all if lane.stream is not None]
 
+    @property
+    def refusal(self) -> str | None:
+        """Reason of the kernel if it refused what one of the lanes sent last; None if it refused none."""
+        opened = dict.fromkeys([self.first, *self.with_streams])
+        return next((reason for lane in opened if (reason := lane.session.refusal)), None)
+
     def ignore_own(self) -> None:
         """Ignore datagrams of our own lanes: local subscriptions got the messages when they were published."""
         addresses = {lane.session.address for lane in self.with_streams} | {self.session.address}

@@ -35,6 +35,7 @@ ADVICE: Final = {
     "node_id_collided": "if this repeats, some device sends back what it receives: look for a loop in the network",
     "interface_down": "nothing is sent or received until it is back: check cable and address",
     "interface_up": "nothing to do: messages flow again, and missed ones are repaired where possible",
+    "sends_refused": "a firewall rule of this host, most likely: run `fjm2 doctor` as root, which names it",
     "problem": "set an exception_listener to handle it",
 }
 """Advice on each problem, by the name of its log event."""

@@ -15,7 +15,8 @@ BusReport
 ├── NotConfirmed          the bus closed before everything was sent and confirmed
 ├── NodeIdCollision       another node uses our node id
 ├── ClientIdDuplicated    another connection uses one of our client ids
-└── InterfaceChanged      the network interface went down, or came back
+├── InterfaceChanged      the network interface went down, or came back
+└── SendingRefused        the kernel refuses what this host sends
 """
 
 import asyncio
@@ -417,6 +418,21 @@ class InterfaceChanged(BusReport):
 
     def error(self) -> JMSError:
         return BusError(str(self), "interface_up" if self.is_up else "interface_down")
+
+
+@dataclass(frozen=True, slots=True)
+class SendingRefused(BusReport):
+    """The kernel refuses what a lane sends, most likely because of a firewall."""
+
+    interface: str
+    reason: str
+    """Error message of the operating system."""
+
+    def __str__(self) -> str:
+        return f"the kernel refuses what this host sends over {self.interface}: {self.reason}"
+
+    def error(self) -> JMSError:
+        return BusError(str(self), "sends_refused")
 
 
 Listener = Callable[[BusReport], None]

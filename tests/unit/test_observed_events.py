@@ -231,6 +231,7 @@ def test_frequent_subjects_are_remembered_among_many_others() -> None:
         (UnconfirmedError("not confirmed"), "unconfirmed"),
         (InvalidClientIDError("in use"), "client_id_in_use"),
         (BusError("interface lo is down", "interface_down"), "interface_down"),
+        (BusError("the kernel refuses what this host sends over lo: ...", "sends_refused"), "sends_refused"),
         (BusError("something", "unheard_of"), "problem"),
         (BusError("something"), "problem"),
         (IllegalStateError("closed"), "problem"),

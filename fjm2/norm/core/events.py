@@ -39,6 +39,7 @@ __all__ = [
     "SenderEvent",
     "SenderImpersonated",
     "SenderVanished",
+    "SendsRefused",
     "StreamEnded",
     "StreamGapOpened",
     "StreamLost",
@@ -417,3 +418,16 @@ class InterfaceRestored(Event):
 
     interface: str
     """Name of the interface."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendsRefused(Event):
+    """The kernel refuses what this host sends, most likely because of a firewall. Sending goes on, in vain.
+
+    Reported once, and again only after ten seconds in which nothing was refused.
+    """
+
+    interface: str
+    """Name of the interface."""
+    reason: str
+    """Error message of the operating system."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from fjm2.base.loop import NEVER, LoopDriver, TrainReader, Waitable
 from fjm2.norm.core.engine import Engine
-from fjm2.norm.core.events import Event, InterfaceLost, InterfaceRestored
+from fjm2.norm.core.events import Event, InterfaceLost, InterfaceRestored, SendsRefused
 from fjm2.norm.core.train import Train
 
 from .udp import LinkState, UdpTransport
@@ -25,6 +25,9 @@ _ALONE_S: Final = 50e-6
 together they cost less. A train that arrives meanwhile ends it: the next message is most likely an answer."""
 _CHECK_S: Final = 1.0
 """Seconds between checks of the interface. A session that only listens gets no error from a dead interface."""
+_REFUSAL_CHECKS: Final = 10
+"""Checks without a failed send after which refused sends are reported again. Fewer would report those to one peer anew
+between announcements to the group, which go out every few seconds."""
 
 
 class Driver:
@@ -52,6 +55,10 @@ class Driver:
         """Time of the last lone message; minus infinity if a train has arrived since."""
         self._reader = TrainReader[Train](self._loop, self._settle_input, trains_per_turn=TRAINS_PER_TURN)
         self._is_lost = False
+        self._refusal_checks = 0
+        """Checks left until refused sends are reported again; 0 if they are reported at once."""
+        self._send_errors = 0
+        """Failed sends as of the last check."""
         self._is_closed = False
         engine.own_address = transport.address
         self._watch_sockets()
@@ -141,3 +148,17 @@ class Driver:
             name = self._transport.interface.name
             self._sink(InterfaceLost(name) if is_lost else InterfaceRestored(name))
             self._turns.settle(self.now())
+        self._check_refusal()
+
+    def _check_refusal(self) -> None:
+        """Check if the kernel refuses what is sent, and report each time in which it does once."""
+        before, self._send_errors = self._send_errors, self._transport.stats.send_errors.total()
+        reason = self._transport.refusal
+        if reason is not None and not self._refusal_checks:
+            self._refusal_checks = _REFUSAL_CHECKS
+            self._sink(SendsRefused(self._transport.interface.name, reason))
+            self._turns.settle(self.now())
+        elif self._send_errors != before:
+            self._refusal_checks = _REFUSAL_CHECKS if self._refusal_checks else 0
+        elif self._refusal_checks:
+            self._refusal_checks -= 1

@@ -473,6 +473,12 @@ class Session:
         return self._engine.grtt_s
 
     @property
+    def refusal(self) -> str | None:
+        """Reason of the kernel, such as "Operation not permitted", if it refused what was sent last although the
+        interface is up. None if it did not."""
+        return self._transport.refusal
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Problems of this host, each with advice for its operator."""
         return self._transport.warnings

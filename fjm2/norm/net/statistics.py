@@ -61,7 +61,7 @@ SESSION_INSTRUMENTS: Final = (
     gauge(
         "is_down",
         "bool",
-        "True while there is no way out: the interface is down, or the last send found no route.",
+        "True while there is no way out: the interface is down, or the last send found no route or was refused.",
         metric="fjm2_down",
     ),
     gauge(
@@ -153,7 +153,7 @@ class SessionStatistics:
     is_paused: bool
     """True while nothing more is received until the application takes events."""
     is_down: bool
-    """True while there is no way out: the interface is down, or the last send found no route."""
+    """True while there is no way out: the interface is down, or the last send found no route or was refused."""
     warnings: int
     """Problems that the operator of this host should fix; `Session.warnings` has their texts."""
     # Fields of SessionStatistics: end

@@ -91,8 +91,13 @@ class UdpTransport:
 
     @property
     def is_down(self) -> bool:
-        """True if nothing can be sent: the interface is down, or there was no route for the last train."""
+        """True if nothing can be sent: the interface is down, or the last train found no route or was refused."""
         return self._state is LinkState.DOWN or self.transmit.is_failing
+
+    @property
+    def refusal(self) -> str | None:
+        """The kernel's reason if the interface is up, but the kernel refused the last train; None otherwise."""
+        return self.transmit.refusal if self._state is LinkState.UP else None
 
     def send(self, train: Train) -> bool:
         """Send a train by the transmit socket; see `UdpSocket.send`."""

@@ -1,6 +1,7 @@
 """Sending by a UDP socket: whole trains by UDP_SEGMENT, or one datagram at a time where that does not work."""
 
 import errno
+import os
 import socket
 import struct
 from collections.abc import Callable
@@ -24,6 +25,9 @@ _UNREACHABLE: Final = frozenset(
     {errno.ENETDOWN, errno.ENETUNREACH, errno.ENODEV, errno.EADDRNOTAVAIL, errno.EHOSTUNREACH}
 )
 """Errors of a send for which there is no route or no interface at present."""
+_REFUSED: Final = frozenset({errno.EPERM, errno.EACCES})
+"""Errors of a send that a firewall or a prohibiting route of this host refuses."""
+_NO_WAY_OUT: Final = _UNREACHABLE | _REFUSED
 _HOPELESS: Final = _UNREACHABLE | {errno.EINVAL, errno.EMSGSIZE}
 """Errors that, if they hit one datagram of a train, will hit the others as well."""
 
@@ -34,8 +38,18 @@ class TrainSender:
     def __init__(self, stats: UdpStats) -> None:
         self.stats = stats
         """Counters that the sockets of a session share."""
-        self.is_failing = False
-        """True if the last send found no route or no interface, as when the interface is down."""
+        self._failure = 0
+        """Error number of the last send if there was no way out for it; 0 otherwise."""
+
+    @property
+    def is_failing(self) -> bool:
+        """True if the last send found no route or no interface, as when the interface is down, or was refused."""
+        return self._failure != 0
+
+    @property
+    def refusal(self) -> str | None:
+        """The kernel's reason if it refused the last send, as a firewall makes it do; None otherwise."""
+        return os.strerror(self._failure) if self._failure in _REFUSED else None
 
     def _bind_sender(self, kernel: socket.socket, addresses: KernelAddresses, offload: bool) -> None:
         """Send by `kernel` from now on, and forget a train that was half sent."""
@@ -75,7 +89,7 @@ class TrainSender:
                 return self._send_in_pieces(train)
             self._count_failure(error)
             return True
-        self.is_failing = False
+        self._failure = 0
         return True
 
     def send_alone(self, datagram: memoryview, address: Address) -> bool:
@@ -88,7 +102,7 @@ class TrainSender:
         except OSError as error:
             self._count_failure(error)
             return True
-        self.is_failing = False
+        self._failure = 0
         return True
 
     def _send_at_once(self, data: memoryview, segment_bytes: int, address: Address) -> None:
@@ -127,7 +141,7 @@ class TrainSender:
                     self._segments_below = before  # a single datagram fails as well: segmentation is not to blame
                     return True
             else:
-                self.is_failing = False
+                self._failure = 0
             start += len(piece)
         return True
 
@@ -140,4 +154,4 @@ class TrainSender:
         if error.errno == errno.EBADF:
             raise error
         self.stats.send_errors[error.errno or 0] += 1
-        self.is_failing = error.errno in _UNREACHABLE
+        self._failure = error.errno if error.errno in _NO_WAY_OUT else 0

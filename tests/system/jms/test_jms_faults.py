@@ -147,6 +147,32 @@ def test_a_publisher_sends_on_while_its_link_is_down_and_all_of_it_arrives_after
             assert len(peer.all("error")) == 2
 
 
+def test_a_publisher_is_told_once_that_the_kernel_refuses_its_sends_and_all_of_it_arrives_after(
+    network: Network, port: int
+) -> None:
+    left, right = pair(network)
+    subscriber = Peer(right, "jms_peer.py", "subscribe", uri(port))
+    publisher = Peer(left, "jms_peer.py", "publish", uri(port), 1000, 500, "BEGIN")
+    with peers(publisher, subscriber):
+        for peer in (subscriber, publisher):
+            peer.wait_for("ready")
+        publisher.tell("begin")
+        wait_received(subscriber, publisher, 300)
+        left.run("iptables", "-I", "OUTPUT", "-p", "udp", "-j", "REJECT")
+        publisher.wait_for("error", lambda error: "refuses" in error)
+        time.sleep(2.5)
+        before = received(subscriber, publisher)
+        left.run("iptables", "-D", "OUTPUT", "-p", "udp", "-j", "REJECT")
+        wait_received(subscriber, publisher, before + 1000)
+        publisher.tell("pause")
+        close(publisher)
+        wait_received(subscriber, publisher, publisher.last("sent"))
+        close(subscriber)
+        assert [error for error in publisher.all("error") if "refuses" in error] == [
+            "BusError: the kernel refuses what this host sends over veth0: Operation not permitted"
+        ]
+
+
 def test_a_subscriber_whose_link_is_down_too_long_gets_a_loss_report_and_continues(network: Network, port: int) -> None:
     sending, cut, whole = (network.namespace() for _ in range(3))
     network.switch(sending, cut, whole)

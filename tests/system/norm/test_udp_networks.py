@@ -249,3 +249,8 @@ def test_a_firewall_is_an_error_that_is_counted(network: Network, open_in: Open)
     left.run("iptables", "-A", "OUTPUT", "-p", "udp", "-j", "DROP")
     assert sender.send(make_train(1, 3000, 1000, sender.destination))
     assert sender.stats.send_errors == {errno.EPERM: 1}
+    assert sender.is_down
+    assert sender.refusal == "Operation not permitted"
+    left.run("iptables", "-F", "OUTPUT")
+    assert sender.send(make_train(1, 3000, 1000, sender.destination))
+    assert (sender.is_down, sender.refusal) == (False, None)
