@@ -25,13 +25,14 @@ from fjm2.norm.events import (
     ObjectCompleted,
     ObjectLost,
     SenderVanished,
+    SendsRefused,
     StreamEnded,
     StreamLost,
     StreamOpened,
     StreamReceived,
 )
 
-from .support.common import Duration, check_peer, is_quiet, run, session_options
+from .support.common import Duration, check_peer, is_quiet, refused_text, run, session_options
 
 LINGER_S = 1.0
 """Seconds for which the receiver still answers after the last object, so that the sender gets its confirmations and can
@@ -196,6 +197,8 @@ class OutputDirectory:
                 _say(f"warning: interface {name} is down; waiting for it")
             case InterfaceRestored(name):
                 _say(f"interface {name} is back")
+            case SendsRefused(name, reason):
+                _say(refused_text(name, reason))
             case _:
                 pass
 

@@ -13,9 +13,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from fjm2.base.errors import ConfigError
 from fjm2.norm import Fec, SenderConfig, Session
-from fjm2.norm.events import FileFailed, InterfaceLost, InterfaceRestored, NodeIdCollided
+from fjm2.norm.events import FileFailed, InterfaceLost, InterfaceRestored, NodeIdCollided, SendsRefused
 
-from .support.common import CUT_OFF, Duration, check_peer, is_quiet, run, session_options
+from .support.common import Duration, check_peer, cut_off_text, is_quiet, refused_text, run, session_options
 
 GRTT_LEAST_S, GRTT_MOST_S = 1e-6, 10.0
 """Bounds of estimates of the round-trip time in the settings of a sender."""
@@ -108,7 +108,8 @@ def send(
     """Send objects or a stream to a group, and end when no receiver asks for repairs any more.
 
     Several FILEs may follow --data or --file. The exit code is 0 when all was flushed or, with --ack-from, when all
-    those nodes have confirmed the end; 1 when not, or when a file could not be read to its end.
+    those nodes have confirmed the end; 1 when not, when nothing leaves this host, or when a file could not be read to
+    its end.
 
     \b
     Example: fjm2 norm send --group 239.192.57.40 --port 5741 --file report.pdf
@@ -168,15 +169,17 @@ async def _send(
                 await session.flushed()
         took_s = time.monotonic() - began
         watcher.cancel()
-        is_cut_off = not ack_from and session.statistics().is_down
-        is_ok = not missing and not failed and not is_cut_off
+        cut_off = cut_off_text(session.statistics().is_down, session.refusal)
+        if ack_from and not missing:
+            cut_off = None  # everything has arrived
+        is_ok = not missing and not failed and cut_off is None
         if as_json:
             result = {"role": "send", "ok": is_ok, "objects": len(paths) - len(failed), "bytes": total}
             click.echo(
                 json.dumps(result | {"not_acked": missing, "seconds": round(took_s, 4)} | session.stats.as_dict())
             )
-    if is_cut_off:
-        click.echo(CUT_OFF, err=True)
+    if cut_off is not None:
+        click.echo(cut_off, err=True)
     if missing:
         click.echo(f"not confirmed by: {', '.join(map(str, missing))}", err=True)
     return 0 if is_ok else 1
@@ -202,6 +205,8 @@ async def _report_trouble(session: Session, failed: list[int]) -> None:
                 click.echo(f"warning: interface {name} is down; waiting for it", err=True)
             case InterfaceRestored(name):
                 click.echo(f"interface {name} is back", err=True)
+            case SendsRefused(name, reason):
+                click.echo(refused_text(name, reason), err=True)
             case _:
                 pass
 

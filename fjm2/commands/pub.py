@@ -61,7 +61,8 @@ def pub(
 
     BODY is the text to send, or - for standard input, with a message per line. Without BODY, --count or --size send
     numbered test messages, whose property "number" counts from 1. The command ends when all known subscribers have
-    confirmed everything, or at once if there are none. The exit code is 1 if a subscriber did not confirm.
+    confirmed everything, or at once if there are none. The exit code is 1 if a subscriber did not confirm, or if the
+    messages cannot leave this host.
 
     \b
     Example: fjm2 pub prices 17.25 -p symbol=ABC

@@ -77,7 +77,9 @@ async def _request(
         except TimeoutError:
             if not printer.messages or printer.messages < replies:
                 asked = link.bus.membership.describe_asked(topic, asked_at, known)
-                raise click.ClickException(_missing(printer.messages, replies, topic, timeout_s, asked)) from None
+                reason = None if printer.messages else link.cut_off()
+                reason = reason or _missing(printer.messages, replies, topic, timeout_s, asked)
+                raise click.ClickException(reason) from None
         except BrokenPipeError:
             abandon_stdout()
     return 1 if link.losses or printer.unreadable else 0

@@ -12,10 +12,11 @@ from fjm2.base.quantities import counted
 from fjm2.bus.bus import Bus
 from fjm2.bus.config import BusConfig
 from fjm2.bus.losses.names import listed
+from fjm2.bus.problems import ADVICE
 from fjm2.bus.waiting.outages import End
 from fjm2.jms import BusError, ConnectionFactory, MessagesDroppedError, MessagesLostError, Session, UnconfirmedError
 
-from .common import CUT_OFF
+from .common import cut_off_text
 
 
 def say(text: str) -> None:
@@ -55,6 +56,8 @@ class BusLink:
                 say(f"lost: {error}")
             case UnconfirmedError():
                 self._handle_unconfirmed(error)
+            case BusError(error_code="sends_refused"):
+                say(f"warning: {error}; {ADVICE['sends_refused']}")
             case BusError(error_code="subscriber_evicted") if self.confirms_all:
                 pass
             case _:
@@ -70,12 +73,18 @@ class BusLink:
         say(f"not confirmed: {error}")
 
     def has_failed(self, subscribers: int) -> bool:
-        """Return True if a subscriber did not confirm, or if no subscriber is known and the interface is down. The
-        latter is printed."""
-        if not subscribers and any(lane.is_down for lane in self.bus.statistics().lanes.values()):
-            say(CUT_OFF)
+        """Return True if a subscriber did not confirm, or if none can have got what was sent last. The latter is
+        printed, with the reason."""
+        is_confirmed = subscribers and self.confirms_all and not self.is_unconfirmed
+        if not is_confirmed and (reason := self.cut_off()):
+            say(reason)
             return True
         return self.is_unconfirmed
+
+    def cut_off(self) -> str | None:
+        """Return why what was sent last did not leave this host, or None if it did."""
+        is_down = any(lane.is_down for lane in self.bus.statistics().lanes.values())
+        return cut_off_text(is_down, self.bus.lanes.refusal)
 
     def _note_end(self, node_id: int, end: End) -> None:
         if node_id in self._told and end is End.BACK:

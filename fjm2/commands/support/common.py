@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -101,8 +101,19 @@ def check_peer(group: str, port: int, interface: str | None) -> None:
         raise click.UsageError(str(error)) from None
 
 
-CUT_OFF: Final = "not sent: the network interface is down; check cable and address, or run `fjm2 doctor`"
-"""Text of a command that sent nothing to anybody."""
+_DOCTOR = "a firewall rule of this host, most likely: run `fjm2 doctor` as root, which names it"
+
+
+def cut_off_text(is_down: bool, refusal: str | None) -> str | None:
+    """Return why what a command sent last did not leave this host, or None if it did."""
+    if refusal is not None:
+        return f"not sent: the kernel refuses to send it: {refusal}; {_DOCTOR}"
+    return "not sent: the network interface is down; check cable and address, or run `fjm2 doctor`" if is_down else None
+
+
+def refused_text(interface: str, reason: str) -> str:
+    """Return the warning of a command whose sends the kernel refuses."""
+    return f"warning: the kernel refuses what this host sends over {interface}: {reason}; {_DOCTOR}"
 
 
 def run(main: Coroutine[Any, Any, int]) -> None:
