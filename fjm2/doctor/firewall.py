@@ -1,5 +1,7 @@
 """The host's firewall: reads its rules, and finds those that block a bus."""
 
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,6 +21,8 @@ _REVERSE_PATH = {"rpfilter", "fib"}
 """Names of reverse-path conditions in iptables and nft."""
 _EPHEMERAL = (32_768, 60_999)
 """Range that Linux draws source ports from by default."""
+_NFT_WORD = re.compile(r"[A-Za-z][A-Za-z0-9/._-]*")
+"""Names that nft reads without quotation marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +149,10 @@ def check_firewall(scene: Scene, before: FirewallState, after: FirewallState, *,
     hits = risen(before.ruleset, after.ruleset)
     told: set[object] = set()
     for requirement in requirements(scene):
-        cause, finding = _judge(requirement, after.ruleset, hits, is_losing)
-        if finding is not None and cause not in told:
-            told.add(cause)
-            yield finding
+        for cause, finding in _judge(requirement, after.ruleset, hits, is_losing):
+            if cause not in told:
+                told.add(cause)
+                yield finding
     if not told:
         rules = sum(1 for _ in after.ruleset.rules())
         yield ok("firewall", f"none of {counted(rules, 'rule')} blocks IGMP, the group or the way back", rules=rules)
@@ -165,14 +169,21 @@ def risen(before: Ruleset, after: Ruleset) -> Hits:
     return found
 
 
-def _judge(requirement: Requirement, ruleset: Ruleset, hits: Hits, is_losing: bool) -> tuple[object, Finding | None]:
-    """Return the cause and the finding for one requirement, or None for both. Requirements with the same cause are
-    reported once."""
-    fate = ruleset.fate(requirement.packet)
-    if fate.is_dropped is False:
-        return None, None
-    if fate.is_dropped:
-        return requirement, _dropping(requirement, fate, hits)
+def _judge(requirement: Requirement, ruleset: Ruleset, hits: Hits, is_losing: bool) -> Iterator[tuple[object, Finding]]:
+    """Yield causes and findings for one requirement: one for each chain that drops its packets, or else one for those
+    that may. Requirements with the same cause are reported once."""
+    fates = list(ruleset.fates(requirement.packet))
+    for fate in fates:
+        if fate.is_dropped and fate.chain is not None:
+            yield (requirement, fate.chain.key), _dropping(requirement, fate, fate.chain, hits)
+    if fates and not any(fate.is_dropped for fate in fates):
+        yield _perhaps(requirement, fates[0], ruleset, hits, is_losing)
+
+
+def _perhaps(
+    requirement: Requirement, fate: Fate, ruleset: Ruleset, hits: Hits, is_losing: bool
+) -> tuple[object, Finding]:
+    """Return the cause and the finding for packets that may be dropped."""
     rule = _counting(requirement.packet, ruleset, hits)
     if rule is not None:
         return rule.key, _blaming(requirement, rule, hits[rule.key], is_losing)
@@ -180,9 +191,10 @@ def _judge(requirement: Requirement, ruleset: Ruleset, hits: Hits, is_losing: bo
     if fate.rule is not None and is_benign:
         seen = ", but did not during the examination" if fate.rule.packets is not None else ""
         return fate.rule.key, unknown("firewall", f"{_named(fate.rule)} may drop {requirement.name}{seen}")
-    where = _named(fate.rule) if fate.rule else f"the policy of {fate.chain.name if fate.chain else '?'}"
+    assert fate.chain is not None
+    where = _named(fate.rule) if fate.rule else f"the policy of {_chain_named(fate.chain)}"
     text = f"the firewall may drop {requirement.name}: {where}; it has conditions that the doctor does not understand"
-    return where, warning("firewall", requirement.problem, text, _allowing(requirement.packet))
+    return where, warning("firewall", requirement.problem, text, _allowing(requirement.packet, fate.chain))
 
 
 def _blaming(requirement: Requirement, rule: Rule, count: int, is_losing: bool) -> Finding:
@@ -196,17 +208,15 @@ def _blaming(requirement: Requirement, rule: Rule, count: int, is_losing: bool) 
     return fault("firewall", problem, text, rule.remedy, packets=count)
 
 
-def _dropping(requirement: Requirement, fate: Fate, hits: Hits) -> Finding:
+def _dropping(requirement: Requirement, fate: Fate, chain: Chain, hits: Hits) -> Finding:
     if fate.rule is not None:
         count = hits.get(fate.rule.key, 0)
         seen = f", {counted(count, 'packet')} during the examination" if count else ""
         text = f"the firewall drops {requirement.name}: {_named(fate.rule)}{seen}; {requirement.consequence}"
         return fault("firewall", requirement.problem, text, fate.rule.remedy, packets=count)
-    chain = fate.chain
-    name = f"{chain.tool}'s {chain.name}" if chain else "a chain"
-    reason = f"{name} drops everything that is not allowed"
+    reason = f"{_chain_named(chain)} drops everything that is not allowed"
     text = f"the firewall drops {requirement.name}, since {reason}; {requirement.consequence}"
-    return fault("firewall", requirement.problem, text, _allowing(requirement.packet))
+    return fault("firewall", requirement.problem, text, _allowing(requirement.packet, chain))
 
 
 def _counting(packet: Packet, ruleset: Ruleset, hits: Hits) -> Rule | None:
@@ -219,11 +229,41 @@ def _named(rule: Rule) -> str:
     return f"{rule.tool} -t {rule.table} {rule.text}" if rule.tool != "nft" else f"nft {rule.table} {rule.text}"
 
 
-def _allowing(packet: Packet) -> str:
-    """Return a command that allows the packet."""
-    is_ipv6 = ":" in (packet.destination or "")
-    chain, interface = ("INPUT", "-i") if packet.way == "in" else ("OUTPUT", "-o")
-    words = ["ip6tables" if is_ipv6 else "iptables", "-I", chain, interface, packet.interface, "-p", packet.protocol]
-    if packet.is_multicast and packet.protocol == "udp":
-        words += ["-d", packet.destination or "", "--dport", str(packet.ports[0] if packet.ports else "")]
+def _chain_named(chain: Chain) -> str:
+    return f"{chain.tool}'s {chain.table} {chain.name}" if chain.tool == "nft" else f"{chain.tool}'s {chain.name}"
+
+
+def _allowing(packet: Packet, chain: Chain) -> str:
+    """Return a command that makes a base chain accept the packet."""
+    one_group = packet.is_multicast and packet.protocol == "udp" and packet.ports is not None
+    if chain.tool == "nft":
+        return _allowing_by_nft(packet, chain, packet.ports if one_group else None)
+    interface = "-i" if packet.way == "in" else "-o"
+    table = [] if chain.table == "filter" else ["-t", chain.table]
+    words = [chain.tool, *table, "-I", chain.name, interface, packet.interface, "-p", packet.protocol]
+    if one_group and packet.ports is not None:
+        words += ["-d", packet.destination or "", "--dport", str(packet.ports[0])]
     return " ".join([*words, "-j", "ACCEPT"])
+
+
+def _allowing_by_nft(packet: Packet, chain: Chain, ports: tuple[int, int] | None) -> str:
+    name = packet.interface if _NFT_WORD.fullmatch(packet.interface) else f'"{packet.interface}"'
+    words = [*chain.table.split(" ", 1), chain.name, "iifname" if packet.way == "in" else "oifname", name]
+    if ports is not None:
+        words += ["ip6" if packet.is_ipv6 else "ip", "daddr", packet.destination or "", "udp", "dport", str(ports[0])]
+    else:
+        words += ["meta", "l4proto", "ipv6-icmp" if packet.protocol == "icmpv6" else packet.protocol]
+    return " ".join(["nft", "insert", "rule", *map(shlex.quote, words), "accept"])
+
+
+def allow_loopback() -> tuple[str, ...]:
+    """Return commands that let the firewall pass what 127.0.0.1 sends to itself; none if its rules cannot be read, or
+    drop nothing of that."""
+    ruleset = read_firewall(False).ruleset or Ruleset(())
+    own = "127.0.0.1"
+    packets = [Packet(way, "lo", "udp", own, own, _EPHEMERAL, _EPHEMERAL, is_multicast=False) for way in ("out", "in")]
+    found = ((packet, fate) for packet in packets for fate in ruleset.fates(packet) if fate.is_dropped)
+    commands = (
+        fate.rule.remedy if fate.rule else _allowing(packet, fate.chain) for packet, fate in found if fate.chain
+    )
+    return tuple(dict.fromkeys(commands))

@@ -17,6 +17,7 @@ from fjm2.norm.core.train import TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX
 from fjm2.norm.net.udp_opening import NO_OFFLOAD_VARIABLE, can_offload
 from fjm2.norm.net.udp_sender import UDP_SEGMENT
 
+from .firewall import allow_loopback
 from .kernel import Counters, UdpSocketLine
 from .scene import Scene
 from .verdict import Finding, fault, ok, unknown, warning
@@ -29,6 +30,7 @@ _TIMEX = struct.Struct("@Illlli")  # the head of struct timex (adjtimex(2)): mod
 _TIMEX_BYTES = 256  # more than the whole struct, on every architecture
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC
 _CLOCK_LOST = 5  # TIME_ERROR
+_LOOPBACK_ADVICE = ("ip link set lo up", "if it is up, a firewall may drop what arrives over it: sudo fjm2 doctor")
 _TRIALS = 20  # the best of these is taken, since other programs disturb some
 _TRIAL_S = 0.2  # 127.0.0.1 answers within microseconds, unless it is blocked
 
@@ -93,8 +95,7 @@ def check_offload(scene: Scene) -> Finding:
         return unknown(
             "offload",
             f"cannot be tried: 127.0.0.1 does not reach itself ({error.strerror or error})",
-            "ip link set lo up",
-            "if it is up, allow it in the firewall: iptables -I INPUT -i lo -j ACCEPT",
+            *(allow_loopback() or _LOOPBACK_ADVICE),
         )
     if trial is None or not trial.is_sent_whole:
         return warning(

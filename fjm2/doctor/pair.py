@@ -61,6 +61,7 @@ def _ways(scene: Scene, one: ProbedListener) -> Iterator[Finding]:
             "unicast_dropped",
             f"packets to {one.host} port {scene.door_port}, or its answers, do not arrive",
             f"let the firewall of {one.host} pass UDP: iptables -I INPUT -p udp -s {_own(scene)} -j ACCEPT",
+            _find_rule(one.host),
         )
     yield from _ways_back(scene, one, goes_out)
 
@@ -105,6 +106,7 @@ def _ways_back(scene: Scene, one: ProbedListener, goes_out: bool) -> Iterator[Fi
             f"{one.host} hears our multicast, but its unicast answers are dropped: no NACK and no "
             "acknowledgement arrives here",
             f"on this host: iptables -I INPUT -p udp -s {one.host} -j ACCEPT",
+            _find_rule(_HERE),
         )
     elif "way_back" in one.series and not one.got("way_back"):
         yield fault(
@@ -112,9 +114,18 @@ def _ways_back(scene: Scene, one: ProbedListener, goes_out: bool) -> Iterator[Fi
             "way_back_dropped",
             f"our unicast answers to {one.host} are dropped: it receives no NACK and no acknowledgement from us",
             f"on {one.host}: iptables -I INPUT -p udp -s {low} -j ACCEPT",
+            _find_rule(one.host),
         )
     elif one.got("group") and one.got("way_back"):
         yield ok("way_back", "NACKs and acknowledgements arrive, both ways")
+
+
+def _find_rule(host: str) -> str:
+    """Return advice for a host where something else than iptables drops packets."""
+    where = "here" if host == _HERE else "there"
+    return (
+        f"if {host} has a firewall of another kind, such as nft's: run fjm2 doctor {where}, as root, to find the rule"
+    )
 
 
 def _quality(one: ProbedListener) -> Iterator[Finding]:

@@ -34,6 +34,10 @@ class Packet:
     ports: tuple[int, int] | None = None
     is_multicast: bool = True
 
+    @property
+    def is_ipv6(self) -> bool:
+        return ":" in (self.destination or self.source or "")
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -75,6 +79,15 @@ class Chain:
     policy: str = "accept"
     rules: list[Rule] = field(default_factory=list)
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.tool, self.table, self.name
+
+    def sees(self, packet: Packet) -> bool:
+        """Return False if the packet is of another family than the chain's table."""
+        family = {"iptables": "ip", "ip6tables": "ip6"}.get(self.tool, self.table.partition(" ")[0])
+        return family not in ("ip", "ip6") or packet.is_ipv6 == (family == "ip6")
+
 
 @dataclass(frozen=True, slots=True)
 class Fate:
@@ -85,6 +98,7 @@ class Fate:
     rule: Rule | None = None
     """Rule that drops the packet; None if the policy of a chain does."""
     chain: Chain | None = None
+    """Base chain in which the packet is dropped; None if it is not."""
 
 
 class Ruleset:
@@ -92,27 +106,30 @@ class Ruleset:
 
     def __init__(self, chains: Iterable[Chain]) -> None:
         self.chains = list(chains)
-        self._by_name = {(one.tool, one.table, one.name): one for one in self.chains}
+        self._by_name = {one.key: one for one in self.chains}
 
     def rules(self) -> Iterator[Rule]:
         for chain in self.chains:
             yield from chain.rules
 
     def fate(self, packet: Packet) -> Fate:
-        """Return the outcome for a packet in all hooks that it passes, in their order."""
+        """Return the outcome for a packet in all hooks that it passes: the first chain that drops it, or may."""
+        found = list(self.fates(packet))
+        return next((one for one in found if one.is_dropped), found[0] if found else Fate(False))
+
+    def fates(self, packet: Packet) -> Iterator[Fate]:
+        """Yield the outcome in each base chain that drops a packet, or may, in the order of the kernel. To pass, the
+        packet must be accepted by all of them: no chain overrides another."""
         hooks = ("prerouting", "input") if packet.way == "in" else ("output", "postrouting")
-        perhaps: Fate | None = None
         for hook in hooks:
             for chain in sorted((one for one in self.chains if one.hook == hook), key=lambda one: one.priority):
+                if not chain.sees(packet):
+                    continue
                 ends = self._ends(chain, packet, 0)
                 if _PASSED in ends:
                     ends.setdefault(chain.policy, ends[_PASSED])
                 if "drop" in ends:
-                    fate = Fate(None if "accept" in ends else True, ends["drop"], chain)
-                    if fate.is_dropped:
-                        return fate
-                    perhaps = perhaps or fate
-        return perhaps or Fate(False)
+                    yield Fate(None if "accept" in ends else True, ends["drop"], chain)
 
     def _ends(self, chain: Chain, packet: Packet, depth: int) -> dict[str, Rule | None]:
         """Return the possible outcomes of a chain, with the rule of each: accept, drop, or passing its end."""
@@ -188,7 +205,7 @@ def _holds(subject: str, value: str, packet: Packet) -> bool | None:
         case "pkttype" | "addrtype":
             return (value.lower() == "multicast") == packet.is_multicast
         case "family":
-            return (value == "ipv6") == (":" in (packet.destination or packet.source or ""))
+            return (value == "ipv6") == packet.is_ipv6
         case _:
             return None
 
@@ -386,7 +403,7 @@ def _nft_rule(rule: Mapping[str, Any], chain: Chain) -> Rule:
             case "accept" | "drop" | "return":
                 target = kind
             case "reject":
-                target = "drop"
+                target = "drop"  # to a bus it is the same
             case "jump" | "goto":
                 target = f"{kind}:{body.get('target') if isinstance(body, dict) else ''}"
             case "log" | "comment" | "notrack" | "mangle":
@@ -395,7 +412,7 @@ def _nft_rule(rule: Mapping[str, Any], chain: Chain) -> Rule:
                 conditions.append((kind, (kind,), False))
                 told.append(kind)
         if target:
-            told.append(target.replace(":", " "))
+            told.append("reject" if kind == "reject" else target.replace(":", " "))
     handle = rule.get("handle", "?")
     remedy = f"nft delete rule {chain.table} {chain.name} handle {handle}"
     return Rule(

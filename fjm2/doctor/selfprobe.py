@@ -139,7 +139,10 @@ def _refused(name: str, group: str, code: int, count: int) -> Finding:
     match code:
         case errno.EPERM | errno.EACCES:
             return fault(
-                "self_probe", "firewall_refuses", f"{told}: a firewall does that", "look at the rules of OUTPUT above"
+                "self_probe",
+                "firewall_refuses",
+                f"{told}: a firewall does that",
+                "look at what the check firewall says of packets to the group: it names the rule, for root",
             )
         case errno.ENETUNREACH | errno.EHOSTUNREACH:
             return fault("self_probe", "no_multicast_route", told, f"ip route add 224.0.0.0/4 dev {name}")

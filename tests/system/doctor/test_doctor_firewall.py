@@ -3,11 +3,15 @@
 The doctor names each rule, and the remedy that it proposes helps.
 """
 
+import select
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from doctoring import GROUP, PORT, doctor, subscriber, two_hosts, unprivileged
-from netns import Network
+from netns import Namespace, Network
+
+from fjm2.norm import Train, UdpConfig, UdpTransport
 
 
 @pytest.mark.root
@@ -69,6 +73,98 @@ def test_rules_of_nft_are_read_as_well(network: Network, require_tool: Callable[
     finding = doctor(host).of("group_dropped")
     host.run("sh", "-c", finding["advice"][0])
     assert "group_dropped" not in doctor(host).problems()
+
+
+OWN_TABLE = """
+table inet fw {
+    chain input { type filter hook input priority 0; policy drop; iif lo accept; tcp dport 22 accept; }
+    chain output { type filter hook output priority 0; policy accept; }
+}
+"""
+OWN_TABLES = """
+table ip early {
+    chain pre { type filter hook prerouting priority -150; policy drop; iif lo accept; }
+}
+table inet fw {
+    chain input { type filter hook input priority 0; policy drop; iif lo accept; }
+    chain output { type filter hook output priority 0; policy drop; }
+}
+"""
+
+
+def is_heard(here: Namespace, there: Namespace) -> bool:
+    """Return True if a datagram from `there` to the group is received `here`."""
+    with here.entered():
+        receiver = UdpTransport(UdpConfig(group=GROUP, port=PORT, interface="veth0"))
+    with there.entered():
+        sender = UdpTransport(UdpConfig(group=GROUP, port=PORT, interface="veth0"))
+    with receiver, sender:
+        assert sender.send(Train(np.frombuffer(b"hello", np.uint8), 5, sender.destination))
+        select.select([receiver.group.fileno()], [], [], 1.0)
+        return receiver.group.receive() is not None
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("beside", ["", "iptables -P INPUT DROP"])
+@pytest.mark.parametrize("tables", [OWN_TABLE, OWN_TABLES], ids=["one table", "tables for each hook"])
+def test_a_drop_policy_in_a_table_of_nft_is_overcome_by_the_commands_told(
+    network: Network, require_tool: Callable[[str], str], tables: str, beside: str
+) -> None:
+    host, other = two_hosts(network)
+    host.run(require_tool("nft"), tables)
+    host.run("sh", "-c", beside or "true")
+    found = doctor(host)
+    assert {"group_dropped", "way_back_dropped", "igmp_dropped"} <= found.problems("fault")
+    assert not is_heard(host, other)
+    for finding in found.findings:
+        if finding["check"] == "firewall":
+            host.run("sh", "-c", finding["advice"][0])
+    again = doctor(host)
+    assert not {"group_dropped", "way_back_dropped", "igmp_dropped", "firewall_refuses"} & again.problems()
+    assert is_heard(host, other)
+    assert is_heard(other, host)
+
+
+@pytest.mark.root
+def test_a_reject_of_nft_is_called_so(network: Network, require_tool: Callable[[str], str]) -> None:
+    host, _ = two_hosts(network)
+    nft = require_tool("nft")
+    host.run(nft, "add table inet fw; add chain inet fw output { type filter hook output priority 0; }")
+    host.run(nft, f"add rule inet fw output ip daddr {GROUP} reject")
+    found = doctor(host)
+    assert f"nft inet fw destination {GROUP} reject (handle " in found.of("group_dropped")["text"]
+    assert "above" not in " ".join(found.of("firewall_refuses")["advice"])
+
+
+@pytest.mark.root
+def test_a_table_for_the_other_family_drops_nothing(network: Network, require_tool: Callable[[str], str]) -> None:
+    host, _ = two_hosts(network)
+    host.run(require_tool("nft"), "table ip6 fw { chain input { type filter hook input priority 0; policy drop; }; }")
+    assert not {"group_dropped", "way_back_dropped", "igmp_dropped"} & doctor(host).problems()
+
+
+@pytest.mark.root
+def test_a_bus_with_ipv6_is_let_through_by_the_commands_told(
+    network: Network, require_tool: Callable[[str], str]
+) -> None:
+    host, _ = two_hosts(network)
+    host.run(require_tool("nft"), OWN_TABLE)
+    uri = "fjm2://[ff15::57:71]:5740?interface=veth0"
+    for finding in doctor(host, uri=uri).findings:
+        if finding["check"] == "firewall":
+            host.run("sh", "-c", finding["advice"][0])
+    assert not {"group_dropped", "way_back_dropped", "igmp_dropped"} & doctor(host, uri=uri).problems()
+
+
+@pytest.mark.root
+def test_a_loopback_that_a_table_of_nft_drops_is_let_through_by_the_command_told(
+    network: Network, require_tool: Callable[[str], str]
+) -> None:
+    host, _ = two_hosts(network)
+    host.run(require_tool("nft"), "table inet fw { chain input { type filter hook input priority 0; policy drop; }; }")
+    (command,) = doctor(host).check("offload")["advice"]
+    host.run("sh", "-c", command)
+    assert "127.0.0.1" not in doctor(host).check("offload")["text"]
 
 
 @pytest.mark.root
