@@ -164,8 +164,8 @@ def keygen(file: Path) -> None:
         keys = KeyPair.generate()
         keys.save(file)
     click.echo(keys.public.text)
+    click.echo(f"Give the line above to the other gateways. The private key is in {file}.", err=True)
     click.echo(f"id {keys.public.id_text}, fingerprint {keys.public.fingerprint}", err=True)
-    click.echo(f"The private key is in {file}. Give the line above to the other gateways.", err=True)
 
 
 @main.command()

@@ -311,7 +311,10 @@ def test_keygen_prints_the_public_key_and_never_overwrites_a_file(tmp_path: Path
     file = tmp_path / "key"
     code, output = run("keygen", str(file))
     assert code == 0
-    assert PublicKey.from_text(output.splitlines()[0]) == KeyPair.load(file).public
+    public, given, named = output.splitlines()
+    assert PublicKey.from_text(public) == KeyPair.load(file).public
+    assert given.startswith("Give the line above to the other gateways.")
+    assert KeyPair.load(file).public.fingerprint in named
     assert file.stat().st_mode & 0o777 == 0o600
     code, output = run("keygen", str(file))
     assert code == CONFIGURATION_WRONG
