@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import json
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -65,7 +66,9 @@ class StatusServer:
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=_REQUEST_BYTES_MAX)
         except OSError as error:
-            raise GatewayError(f"status.listen: cannot listen at TCP {show(place)}: {error.strerror}") from error
+            # asyncio puts the address and a sentence of its own before the reason.
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            raise GatewayError(f"status.listen: cannot listen at TCP {show(place)}: {reason}") from error
         self.place = place
 
     async def close(self) -> None:

@@ -75,7 +75,7 @@ def test_the_status_server_answers_valid_local_requests_only(port: int) -> None:
         for _, writer in idle:
             writer.close()
         other = StatusServer(dict, str, list)
-        with pytest.raises(GatewayError, match=rf"cannot listen at TCP 127\.0\.0\.1:{port}"):
+        with pytest.raises(GatewayError, match=rf"cannot listen at TCP 127\.0\.0\.1:{port}: Address already in use$"):
             await other.open(("127.0.0.1", port))
         await server.open(None)
         with pytest.raises(OSError, match="Connect call failed"):
@@ -233,20 +233,29 @@ def on_this_host(folder: Path, port: int) -> Path:
     return file
 
 
-@pytest.mark.parametrize("taken", ["wan", "interface"])
+@pytest.mark.parametrize("taken", ["status", "wan", "interface"])
 def test_a_failure_to_start_is_reported_in_one_line(taken: str, port: int, tmp_path: Path) -> None:
     file = on_this_host(tmp_path, port)
     OWN.save(tmp_path / "key")
     if taken == "interface":
         file.write_text(file.read_text().replace('"127.0.0.1"', '"none7"'))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-        other.bind(("127.0.0.1", port if taken == "wan" else port + 1))
+    if taken == "status":
+        file.write_text(file.read_text().replace('listen = ""', f'listen = "127.0.0.1:{port}"'))
+    kind = socket.SOCK_STREAM if taken == "status" else socket.SOCK_DGRAM
+    with socket.socket(socket.AF_INET, kind) as other:
+        other.bind(("127.0.0.1", port + 1 if taken == "interface" else port))
+        if taken == "status":
+            other.listen()
         command = (sys.executable, "-m", "fjm2d", "run", "--config", str(file))
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     assert line.startswith("Error: ")
-    assert ("wan.listen: cannot listen at UDP" if taken == "wan" else "interface='none7'") in line
+    assert {
+        "status": f"status.listen: cannot listen at TCP 127.0.0.1:{port}: Address already in use",
+        "wan": "wan.listen: cannot listen at UDP",
+        "interface": "interface='none7'",
+    }[taken] in line
 
 
 def test_the_status_command_shows_peers_rates_and_groups(port: int, tmp_path: Path) -> None:
