@@ -109,7 +109,9 @@ async def _pub(
                 tally.subscribers = link.bus.subscribers(topic)
                 tally.began_at = monotonic()
                 await _send(link, topic, bodies, form, Pace(rate), tally)
-                if not form.non_persistent:
+                if form.non_persistent:
+                    await link.sent()
+                else:
                     await link.confirmed(timeout_s)
         finally:
             if not quiet:

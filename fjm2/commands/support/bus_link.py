@@ -25,6 +25,7 @@ def say(text: str) -> None:
 
 
 _CLOSE_S = 2.0  # seconds for which a command still tries to deliver messages after Ctrl-C
+_SENT_INTERVAL_S = 0.005  # no event tells of each segment; shows a rate of a tenth of a second well enough
 
 
 class BusLink:
@@ -90,6 +91,13 @@ class BusLink:
         if node_id in self._told and end is End.BACK:
             self._told.discard(node_id)
             say(f"confirms again: {self.bus.presence.names.of(node_id)}")
+
+    async def sent(self) -> None:
+        """Wait until everything has been sent once, or until there is no progress any more."""
+        with contextlib.suppress(TimeoutError):
+            async with self.bus.close_deadline(_CLOSE_S).wait():
+                while any(lane.unsent_bytes for lane in self.bus.lanes.with_streams):  # noqa: ASYNC110
+                    await asyncio.sleep(_SENT_INTERVAL_S)
 
     async def confirmed(self, timeout_s: float) -> None:
         """Wait until all known subscribers have confirmed everything. If they have not within `timeout_s`, print
