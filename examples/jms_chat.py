@@ -22,7 +22,10 @@ URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 @click.argument("name")
 def main(uri: str, room: str, name: str) -> None:
     """Chat as NAME. Ctrl-D ends the program."""
-    chat(ConnectionFactory(uri), Topic(f"chat/{room}"), name)
+    try:
+        chat(ConnectionFactory(uri), Topic(f"chat/{room}"), name)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 def chat(factory: ConnectionFactory, room: Topic, name: str) -> None:

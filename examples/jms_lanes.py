@@ -10,8 +10,7 @@ import fjm2
 from fjm2.jms import ConnectionFactory, DeliveryMode, Topic
 
 URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
-TOPIC = Topic("telemetry")
-URGENT, BULK, EACH = 9, 0, 1000
+TOPIC, URGENT, BULK, EACH = Topic("telemetry"), 9, 0, 1000
 
 
 @click.command()
@@ -22,7 +21,10 @@ URGENT, BULK, EACH = 9, 0, 1000
 def main(uri: str, is_listening: bool, messages: int, rate: str) -> None:
     """Send bulk messages, and an urgent message after each thousand of them."""
     factory = ConnectionFactory(uri, rate=rate)
-    fjm2.run(listen(factory) if is_listening else send(factory, messages))
+    try:
+        fjm2.run(listen(factory) if is_listening else send(factory, messages))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 async def send(factory: ConnectionFactory, messages: int) -> None:
@@ -46,11 +48,10 @@ async def listen(factory: ConnectionFactory) -> None:
         async for message in consumer:
             if message.type == "end":
                 break
+            received += message.priority == BULK
             if message.priority == URGENT:
                 overtaken = message.get_int_property("sent") - received
                 print(f"{message.get_body(str)} overtook {overtaken} messages", flush=True)
-            else:
-                received += 1
     print(f"{received} messages of bulk", flush=True)
 
 

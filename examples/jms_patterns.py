@@ -23,7 +23,10 @@ ROOMS = ("kitchen", "cellar", "attic")
 def main(uri: str, measure: int | None, count: int | None, pattern: str) -> None:
     """Print what the sensors measure that match PATTERN."""
     factory = ConnectionFactory(uri)
-    fjm2.run(watch(factory, TopicPattern(pattern), count) if measure is None else send(factory, measure))
+    try:
+        fjm2.run(watch(factory, TopicPattern(pattern), count) if measure is None else send(factory, measure))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 async def watch(factory: ConnectionFactory, pattern: TopicPattern, count: int | None) -> None:
@@ -31,11 +34,10 @@ async def watch(factory: ConnectionFactory, pattern: TopicPattern, count: int | 
         consumer = context.create_consumer(pattern)
         await consumer.ready()
         print("listening", flush=True)
-        number = 0
         async for message in consumer:
             print(line_of(message), flush=True)
-            number += 1
-            if number == count:
+            count = count and count - 1
+            if count == 0:
                 break
 
 
@@ -46,11 +48,10 @@ def line_of(message: Message) -> str:
 
 async def send(factory: ConnectionFactory, times: int) -> None:
     async with factory.create_context() as context:
-        producer = context.create_producer()
         for _ in range(times):
             for room in ROOMS:
-                await producer.send(Topic(f"sensors/{room}/temperature"), f"{random.uniform(5, 25):.1f}")
-                await producer.send(Topic(f"sensors/{room}/humidity"), f"{random.uniform(40, 70):.0f}")
+                await context.send(Topic(f"sensors/{room}/temperature"), f"{random.uniform(5, 25):.1f}")
+                await context.send(Topic(f"sensors/{room}/humidity"), f"{random.uniform(40, 70):.0f}")
     print(f"{times * len(ROOMS) * 2} messages sent")
 
 

@@ -23,7 +23,10 @@ URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 @click.option("--interval", default=0.1, show_default=True, help="Seconds between messages.")
 def main(uri: str, topic: str, messages: int, interval: float) -> None:
     """Publish some quotes."""
-    fjm2.run(publish(ConnectionFactory(uri), Topic(topic), messages, interval))
+    try:
+        fjm2.run(publish(ConnectionFactory(uri), Topic(topic), messages, interval))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 async def publish(factory: ConnectionFactory, topic: Topic, messages: int, interval: float) -> None:

@@ -21,7 +21,10 @@ TOPIC = Topic("questions")
 @click.argument("question", default="is anybody there?")
 def main(uri: str, serve: int | None, replies: int, timeout: float, question: str) -> None:
     """Ask QUESTION, or reply to questions."""
-    fjm2.run(run(ConnectionFactory(uri), serve, replies, timeout, question))
+    try:
+        fjm2.run(run(ConnectionFactory(uri), serve, replies, timeout, question))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 async def run(factory: ConnectionFactory, serve: int | None, replies: int, timeout: float, question: str) -> None:  # noqa: ASYNC109

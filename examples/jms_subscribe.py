@@ -17,7 +17,10 @@ URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 @click.option("--selector", default="symbol = 'ABC'", show_default=True, help="Selector of the messages to receive.")
 def main(uri: str, topic: str, selector: str) -> None:
     """Print quotes."""
-    fjm2.run(subscribe(ConnectionFactory(uri), Topic(topic), selector))
+    try:
+        fjm2.run(subscribe(ConnectionFactory(uri), Topic(topic), selector))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 async def subscribe(factory: ConnectionFactory, topic: Topic, selector: str) -> None:

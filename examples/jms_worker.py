@@ -13,8 +13,7 @@ import click
 from fjm2.jms import Message, Topic
 from fjm2.jms.blocking import ConnectionFactory, JMSContext
 
-URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
-JOBS = Topic("jobs")
+URI, JOBS = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0", Topic("jobs")
 
 
 @click.command()
@@ -23,8 +22,11 @@ JOBS = Topic("jobs")
 @click.option("--submit", type=click.IntRange(min=1), help="Submit this many jobs instead, and wait for the results.")
 def main(uri: str, threads: int, submit: int | None) -> None:
     """Do jobs until Ctrl-C, or submit jobs."""
-    with ConnectionFactory(uri).create_context() as context:
-        serve(context, threads) if submit is None else ask(context, submit)
+    try:
+        with ConnectionFactory(uri).create_context() as context:
+            serve(context, threads) if submit is None else ask(context, submit)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 def serve(context: JMSContext, threads: int) -> None:
@@ -42,13 +44,11 @@ def serve(context: JMSContext, threads: int) -> None:
 
 def work(context: JMSContext, number: int, job: Message) -> None:
     time.sleep(0.2)  # stands for a database, a file, a computation
-    result = f"{job.get_body(str)}: done by thread {number}"
-    context.reply(job, result, correlation_id=job.correlation_id)
+    context.reply(job, f"{job.get_body(str)}: done by thread {number}", correlation_id=job.correlation_id)
 
 
 def ask(context: JMSContext, count: int) -> None:
-    results = context.create_temporary_topic()
-    consumer = context.create_consumer(results)
+    consumer = context.create_consumer(results := context.create_temporary_topic())
     for number in range(count):
         context.send(JOBS, f"job {number}", reply_to=results)
     for _ in range(count):

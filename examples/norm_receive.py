@@ -21,7 +21,10 @@ from fjm2.norm.events import ObjectCompleted, ObjectLost, ObjectsMissed
 def main(group: str, port: int, interface: str, node_id: int | None, count: int | None) -> None:
     """Print the objects of a group."""
     config = ReceiverConfig(object_bytes_max=1 << 20)
-    fjm2.run(receive(Session(group, port, interface=interface, node_id=node_id, receiver=config), count))
+    try:
+        fjm2.run(receive(Session(group, port, interface=interface, node_id=node_id, receiver=config), count))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 async def receive(session: Session, count: int | None) -> None:

@@ -19,9 +19,12 @@ from fjm2.norm import SenderConfig, Session
 @click.option("--ack-from", type=int, multiple=True, help="Node id of a receiver that has to confirm; may be repeated.")
 def main(texts: tuple[str, ...], group: str, port: int, interface: str, ack_from: tuple[int, ...]) -> None:
     """Send each of TEXTS as one object."""
-    fjm2.run(
-        send(texts, Session(group, port, interface=interface, sender=SenderConfig(), is_sender_only=True), ack_from)
-    )
+    try:
+        fjm2.run(
+            send(texts, Session(group, port, interface=interface, sender=SenderConfig(), is_sender_only=True), ack_from)
+        )
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 async def send(texts: tuple[str, ...], session: Session, ack_from: tuple[int, ...]) -> None:

@@ -24,7 +24,10 @@ def main(group: str, port: int, interface: str, messages: int, size: int, rate: 
     """Publish numbered messages."""
     config = SenderConfig(rate_bps=rate)
     session = Session(group, port, interface=interface, sender=config, is_sender_only=True)
-    fjm2.run(publish(session, messages, size))
+    try:
+        fjm2.run(publish(session, messages, size))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 async def publish(session: Session, messages: int, size: int) -> None:

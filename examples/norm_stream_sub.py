@@ -18,7 +18,10 @@ from fjm2.norm.events import StreamEnded, StreamLost, StreamOpened, StreamReceiv
 def main(group: str, port: int, interface: str, size: int) -> None:
     """Count the messages of one stream."""
     config = ReceiverConfig(sync=Sync.CURRENT)
-    fjm2.run(subscribe(Session(group, port, interface=interface, receiver=config), size))
+    try:
+        fjm2.run(subscribe(Session(group, port, interface=interface, receiver=config), size))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
 async def subscribe(session: Session, size: int) -> None:

@@ -7,7 +7,7 @@ curl --request POST "http://127.0.0.1:8000/quotes/ABC?number=1&price=12.5"
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated
 
 import click
@@ -61,7 +61,8 @@ def main(uri: str, port: int) -> None:
     """Serve until Ctrl-C."""
     app.state.factory = ConnectionFactory(uri)
     app.state.server = uvicorn.Server(uvicorn.Config(app, port=port))
-    app.state.server.run()
+    with suppress(KeyboardInterrupt):  # uvicorn raises it at the end, when all is closed
+        app.state.server.run()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -57,6 +58,35 @@ def run(example: str, *arguments: str | Path, status: int = 0) -> subprocess.Com
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == status, done.stderr
     return done
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["jms_subscribe.py", "--uri", "URI"],
+        ["jms_patterns.py", "--uri", "URI"],
+        ["jms_request.py", "--uri", "URI", "--serve", "1"],
+        ["jms_lanes.py", "--uri", "URI", "--listen"],
+        ["jms_chat.py", "--uri", "URI", "Ann"],
+        ["norm_receive.py", "--port", "PORT"],
+        ["norm_stream_sub.py", "--port", "PORT"],
+    ],
+    ids=lambda words: str(words[0]),
+)
+def test_ctrl_c_ends_an_example_as_it_ends_a_command(words: list[str], port: str) -> None:
+    uri = f"fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0"
+    example, *arguments = [{"URI": uri, "PORT": port}.get(word, word) for word in words]
+    argv = [sys.executable, "-W", "error", str(EXAMPLES / example), *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline().startswith("listening")
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, said) == (130, "")
 
 
 # The notebook is not a command. Another test runs its cells one by one.

@@ -43,6 +43,8 @@ def web(port: str) -> Iterator["httpx.Client"]:
             _, err = process.communicate(timeout=DEADLINE_S)
             assert "Application shutdown complete" in err
             assert "Traceback" not in err
+            assert "Aborted" not in err
+            assert process.returncode == 0
         finally:
             process.kill()
 
