@@ -291,7 +291,7 @@ def _response(status: str, body: str, *, is_head: bool = False) -> bytes:
 
 
 def _parse(address: str) -> tuple[str, int]:
-    """Return the host and the port of an address HOST:PORT. An empty host becomes the loopback address."""
+    """Return the host and the port of an address HOST:PORT. Without a host, it is the loopback address."""
     host, _, port = address.strip().rpartition(":")
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
     if not (is_port and host.isprintable()):

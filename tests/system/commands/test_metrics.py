@@ -268,7 +268,20 @@ def test_any_program_serves_metrics_if_its_environment_says_so(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("value", ["nonsense", "in use"])
+@pytest.mark.parametrize("form", ["{}", ":{}"])
+def test_a_port_alone_is_one_of_the_loopback_address(
+    port: int, served_by_environment: Callable[[str], None], form: str
+) -> None:
+    async def run() -> None:
+        async with Session(GROUP, port, interface="127.0.0.1", ttl=0):
+            assert read(await asyncio.to_thread(get, address))
+
+    address = free_address()
+    served_by_environment(form.format(address.rpartition(":")[2]))
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("value", ["nonsense", "99999", "127.0.0.1", "in use"])
 def test_a_program_continues_if_metrics_cannot_be_served(
     port: int,
     served_by_environment: Callable[[str], None],
