@@ -1,4 +1,5 @@
-"""Choice of the receivers that each lane's flow control waits for: the known subscribers to the lane's topics.
+"""Choice of the receivers that each lane's flow control waits for: the known subscribers to the lane's topics, and
+keepers.
 
 A receiver whose topics are unknown is waited for once it answers. A receiver known to want other topics is not.
 """
@@ -44,7 +45,13 @@ class AwaitedReceivers:
         self._update_handle: asyncio.TimerHandle | None = None
 
     def subscribers_of(self, lane: Lane) -> frozenset[int]:
-        """Return the ids of the nodes that are known to want messages of a lane."""
+        """Return the ids of the nodes that are known to subscribe to what a lane sends."""
+        if lane.wants_all:
+            return frozenset(peer.node_id for peer in self._presence.peers if not peer.is_keeper)
+        return self._presence.subscriber_nodes(lane.topics)
+
+    def _wanting(self, lane: Lane) -> frozenset[int]:
+        """Return the ids of the nodes that are known to want what a lane sends: subscribers, and keepers."""
         if lane.wants_all:
             return frozenset(peer.node_id for peer in self._presence.peers)
         return self._presence.receivers(lane.topics)
@@ -60,20 +67,20 @@ class AwaitedReceivers:
         self._on_updated()
 
     def update(self) -> None:
-        """Tell flow control which receivers to wait for: known subscribers, and all that answer, unless known to want
-        other topics."""
+        """Tell flow control which receivers to wait for: known subscribers and keepers, and all that answer,
+        unless known to want other topics."""
         known = frozenset(peer.node_id for peer in self._presence.peers)
         for lane in self._lanes.with_streams:
-            subscribers = self.subscribers_of(lane)
+            wanting = self._wanting(lane)
             lane.evicted &= known & lane.session.evicted_receivers
             for node in lane.confirmed_upto.keys() - known:
                 del lane.confirmed_upto[node]
-            named = subscribers - lane.evicted - lane.session.stalled_receivers
+            named = wanting - lane.evicted - lane.session.stalled_receivers
             if self._loop.time() < self._distrust_until:
                 named &= lane.named | lane.session.receivers
-            joined = lane.session.receivers - lane.named - (known - subscribers)
+            joined = lane.session.receivers - lane.named - (known - wanting)
             lane.named = named
-            lane.session.set_receivers(named | joined, known - subscribers)
+            lane.session.set_receivers(named | joined, known - wanting)
 
     def note_announced(self, node_id: int) -> None:
         """Wait for an evicted receiver again: it has announced itself. Only `flow=named` relies on announcements.

@@ -222,10 +222,12 @@ class Bus:
         """
         return await self._confirmation.confirmed()
 
-    def announce(self, connection_id: int, client_id: str | None, topics: Collection[int]) -> None:
-        """Announce a connection and the topics that it subscribes to. `topics` is read a little later, when the
-        announcement is sent."""
-        self.membership.announce(connection_id, client_id, topics)
+    def announce(
+        self, connection_id: int, client_id: str | None, topics: Collection[int], *, is_keeper: bool = False
+    ) -> None:
+        """Announce a connection and the topics that it subscribes to, or a keeper and the topics that it wants to hear.
+        `topics` is read a little later, when the announcement is sent."""
+        self.membership.announce(connection_id, client_id, topics, is_keeper=is_keeper)
 
     def withdraw(self, connection_id: int) -> None:
         """Say goodbye for a connection that is closed."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from fjm2.base.quantities import counted, node_text
 from fjm2.messages.destination import Destination, Topic, is_pattern_hash
@@ -46,6 +46,19 @@ _REFRESH_TOPIC: Final = Topic("FJM2.REFRESH")
 """A topic without subscribers. A frame sent there makes an idle stream known to a new receiver."""
 
 
+class _Own(NamedTuple):
+    """A connection or keeper of this process, as it announces itself."""
+
+    client_id: str | None
+    topics: Collection[int]
+    """Hashes of the topics that it subscribes to, or that it wants to hear as a keeper."""
+    is_keeper: bool
+
+    def subscribes(self, topic: int) -> bool:
+        """Return True if it subscribes to a topic, or may get it by a pattern. Keepers do not subscribe."""
+        return not self.is_keeper and (topic in self.topics or any(map(is_pattern_hash, self.topics)))
+
+
 class Membership:
     """Announces the connections of this bus, and keeps the table of all others."""
 
@@ -66,8 +79,8 @@ class Membership:
         self._report = report
         self._place = f"fjm2://{config.group}:{config.port}"
         self._loop = asyncio.get_running_loop()
-        self._announced: dict[int, tuple[str | None, Collection[int]]] = {}
-        """Client id of each of our connections, and hashes of the topics that it subscribes to, by connection id."""
+        self._announced: dict[int, _Own] = {}
+        """Our connections, by connection id."""
         self._duplicates: set[tuple[str, int]] = set()
         self._opened_at = self._loop.time()
         self._is_settled = config.receiver.sync is not Sync.CURRENT
@@ -84,13 +97,15 @@ class Membership:
         """Number of connections of this process on the bus."""
         return len(self._announced)
 
-    def announce(self, connection_id: int, client_id: str | None, topics: Collection[int]) -> None:
-        """Announce a connection and the topics that it subscribes to. `topics` is read a little later, when the
-        announcement is sent."""
-        before, _ = self._announced.get(connection_id, (None, ()))
-        self._announced[connection_id] = client_id, topics
+    def announce(
+        self, connection_id: int, client_id: str | None, topics: Collection[int], *, is_keeper: bool = False
+    ) -> None:
+        """Announce a connection and the topics that it subscribes to, or a keeper and the topics that it wants to hear.
+        `topics` is read a little later, when the announcement is sent."""
+        before = self._announced.get(connection_id)
+        self._announced[connection_id] = _Own(client_id, topics, is_keeper)
         self.announcer.change()
-        if client_id != before:
+        if client_id != (before and before.client_id):
             self.check_client_ids()
 
     def withdraw(self, connection_id: int) -> None:
@@ -101,16 +116,12 @@ class Membership:
     def subscribers(self, destination: Destination) -> int:
         """Return the number of known connections that subscribe to a destination, or may do so by a pattern."""
         topic = destination.frame_hash
-        return sum(_may_want(topics, topic) for _, topics in self._announced.values()) + self.presence.subscribers(
-            topic
-        )
+        return sum(own.subscribes(topic) for own in self._announced.values()) + self.presence.subscribers(topic)
 
     def subscriber_names(self, destination: Destination) -> list[str]:
         """Return the names of the known connections that subscribe to a destination, for people."""
         topic = destination.frame_hash
-        own = [
-            client_id or "this process" for client_id, topics in self._announced.values() if _may_want(topics, topic)
-        ]
+        own = [one.client_id or "this process" for one in self._announced.values() if one.subscribes(topic)]
         return [_printable(name) for name in own] + _names_of(self.presence.peers, topic)
 
     def describe_asked(self, destination: Destination, asked_at: float, earlier: Collection[str] | None = None) -> str:
@@ -170,6 +181,19 @@ class Membership:
         nodes = {sender_id} if found is None else {sender_id, found[1].node_id, *found[1].lanes} - {0}
         return all(self._lanes.session.is_silent(node, SILENT_S) for node in nodes)
 
+    def forget_keeper(self, node_id: int) -> None:
+        """Wait no longer for a keeper that its cell does not hear any more. If it is there after all, it announces
+        itself again."""
+        is_known = self.presence.forget_keepers(node_id)
+        self._note_left(node_id)
+        if is_known:
+            self.receivers.update_soon()
+
+    def _note_left(self, node_id: int) -> None:
+        """Stop waiting for a node, unless it receives for somebody else."""
+        if all(peer.node_id != node_id for peer in self.presence.peers):
+            self.receivers.forget(node_id)
+
     def renew(self) -> None:
         """Begin the lifetime of all peers anew, because they could not be heard for a while."""
         self.presence.renew(self._loop.time())
@@ -192,8 +216,8 @@ class Membership:
             self.announcer.answer()
             self._refresh_streams()
         self.receivers.note_announced(node_id)
-        if is_changed and announcement.flags & Flag.GOODBYE and all(p.node_id != node_id for p in self.presence.peers):
-            self.receivers.forget(node_id)
+        if is_changed and announcement.flags & Flag.GOODBYE:
+            self._note_left(node_id)
         if is_changed:
             self.receivers.update_soon()
 
@@ -207,7 +231,7 @@ class Membership:
 
     def check_client_ids(self) -> None:
         """Report each of our client ids that another connection also uses. Each is reported once."""
-        for client_id, _ in self._announced.values():
+        for client_id in [own.client_id for own in self._announced.values()]:
             node_id = self.presence.has_client(client_id) if client_id else None
             if not client_id or node_id is None or len(self._duplicates) >= _DUPLICATES_MAX:
                 continue
@@ -218,12 +242,14 @@ class Membership:
     def _announce(self) -> None:
         lanes = tuple(0 if lane.stream is None else lane.node_id for lane in self._lanes.all)
         flags = 0 if self._is_settled and self._is_in_sync(0.0) else Flag.ASKS
-        for connection_id, (client_id, topics) in self._announced.items():
+        for connection_id, own in self._announced.items():
             valid_s = self.announcer.valid_s
-            listed = frozenset(topic for topic in topics if not is_pattern_hash(topic))
-            wish = flags if len(listed) == len(topics) else flags | Flag.WANTS_ALL
+            listed = frozenset(topic for topic in own.topics if not is_pattern_hash(topic))
+            wish = flags | (Flag.KEEPER if own.is_keeper else 0)
+            if len(listed) < len(own.topics):
+                wish |= Flag.WANTS_ALL
             announcement = Announcement(
-                connection_id, lanes, client_id, listed, wish, valid_s, table_version=self.announcer.table_version
+                connection_id, lanes, own.client_id, listed, wish, valid_s, table_version=self.announcer.table_version
             )
             self._lanes.session.send_command(announcement.encode(self._announcement_bytes_max))
 
@@ -242,15 +268,12 @@ class Membership:
         self.receivers.close()
 
 
-def _may_want(topics: Collection[int], topic: int) -> bool:
-    """Return True if a connection that subscribes to `topics` gets a topic, or may get it by a pattern."""
-    return topic in topics or any(map(is_pattern_hash, topics))
-
-
 def _names_of(peers: Iterable[Peer], topic: int) -> list[str]:
     """Return the names of those peers that subscribe to a topic, for people."""
     wanted = frozenset((topic,))
-    return [_printable(peer.client_id or f"node {node_text(peer.node_id)}") for peer in peers if peer.wants(wanted)]
+    return [
+        _printable(peer.client_id or f"node {node_text(peer.node_id)}") for peer in peers if peer.subscribes(wanted)
+    ]
 
 
 def _printable(name: str) -> str:

@@ -11,7 +11,8 @@ An announcement, big-endian:
     client id, UTF-8 · u32 for each topic: the hash of a destination that is subscribed to
     u64 version of the table of durable subscriptions that the connection knows; left out if it knows none
 
-Flags: 1 goodbye; 2 subscribed to more than is listed; 4 asks others to announce themselves and refresh idle streams.
+Flags: 1 goodbye; 2 subscribed to more than is listed; 4 asks others to announce themselves and refresh idle streams;
+8 a keeper: flow control waits for it, and it is no subscriber.
 """
 
 import asyncio
@@ -69,6 +70,7 @@ class Flag(IntFlag):
     GOODBYE = 1
     WANTS_ALL = 2
     ASKS = 4
+    KEEPER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ class Peer:
         "client_id",
         "connection_id",
         "expires_at",
+        "is_keeper",
         "lanes",
         "node_id",
         "table_version",
@@ -156,14 +159,20 @@ class Peer:
         self.lanes: tuple[int, ...] = ()
         self.topics: array[int] = array("L")
         self.wants_all = False
+        self.is_keeper = False
+        """True for a keeper, which hears everything and confirms nothing: it tells what it has stored."""
         self.table_version = 0
         """Version of the table of durable subscriptions that it knows; 0 if it knows none."""
         self.valid_s = 0
         self.expires_at = 0.0
 
     def wants(self, topics: frozenset[int] | set[int]) -> bool:
-        """Return True if the peer subscribes to one of `topics`, or may do so."""
+        """Return True if the peer hears one of `topics`, or may do so, as subscribers and keepers do."""
         return self.wants_all or not topics.isdisjoint(self.topics)
+
+    def subscribes(self, topics: frozenset[int] | set[int]) -> bool:
+        """Return True if the peer subscribes to one of `topics`, or may do so. Keepers do not."""
+        return not self.is_keeper and self.wants(topics)
 
 
 class PresenceTable:
@@ -229,16 +238,17 @@ class PresenceTable:
         wants_all = bool(announcement.flags & Flag.WANTS_ALL)
         if self._topics - len(peer.topics) + len(topics) > self._topics_max:
             topics, wants_all = array("L"), True
-        before = peer.client_id, peer.lanes, peer.topics, peer.wants_all, peer.valid_s > 0
+        is_keeper = bool(announcement.flags & Flag.KEEPER)
+        before = peer.client_id, peer.lanes, peer.topics, peer.wants_all, peer.is_keeper, peer.valid_s > 0
         self._topics += len(topics) - len(peer.topics)
         peer.client_id, peer.lanes = announcement.client_id, announcement.lanes
-        peer.topics, peer.wants_all = topics, wants_all
+        peer.topics, peer.wants_all, peer.is_keeper = topics, wants_all, is_keeper
         peer.valid_s = announcement.valid_s
         peer.table_version = announcement.table_version
         peer.expires_at = now + announcement.valid_s
         self._expired.pop(peer.node_id, None)
         self.names.note_client(peer.node_id, peer.connection_id, peer.client_id, peer.lanes)
-        return before != (peer.client_id, peer.lanes, peer.topics, peer.wants_all, True)
+        return before != (peer.client_id, peer.lanes, peer.topics, peer.wants_all, peer.is_keeper, True)
 
     def _leave(self, connection_id: int, now: float) -> bool:
         """Forget a peer that is gone."""
@@ -254,6 +264,13 @@ class PresenceTable:
         self._topics -= len(peer.topics)
         self.names.note_left({peer.node_id, *peer.lanes}, connection_id)
         return True
+
+    def forget_keepers(self, node_id: int) -> bool:
+        """Forget the keepers of a node, until it announces them again. Return True if there were any."""
+        gone = [peer for peer in self._peers.values() if peer.is_keeper and peer.node_id == node_id]
+        for peer in gone:
+            self._forget(peer.connection_id)
+        return bool(gone)
 
     def _make_room(self, now: float) -> bool:
         """Remove expired peers, and return True if there were any."""
@@ -287,12 +304,16 @@ class PresenceTable:
             peer.expires_at = max(peer.expires_at, now + peer.valid_s)
 
     def receivers(self, topics: frozenset[int] | set[int]) -> frozenset[int]:
-        """Return the ids of the nodes that receive for subscribers to any of `topics`."""
+        """Return the ids of the nodes that receive for subscribers to any of `topics`, and those of keepers."""
         return frozenset(peer.node_id for peer in self._peers.values() if peer.wants(topics))
+
+    def subscriber_nodes(self, topics: frozenset[int] | set[int]) -> frozenset[int]:
+        """Return the ids of the nodes that receive for subscribers to any of `topics`."""
+        return frozenset(peer.node_id for peer in self._peers.values() if peer.subscribes(topics))
 
     def subscribers(self, topic: int) -> int:
         """Return the number of peers that subscribe to a topic."""
-        return sum(peer.wants(frozenset((topic,))) for peer in self._peers.values())
+        return sum(peer.subscribes(frozenset((topic,))) for peer in self._peers.values())
 
     def lane_of(self, sender_id: int) -> tuple[int, Peer] | None:
         """Return the number of the lane that a node sends, and the peer that it belongs to. Return None if they are

@@ -254,7 +254,7 @@ class Publication:
 
     def receivers(self, destination: Destination) -> frozenset[int]:
         """Return the nodes of the known subscribers to a destination."""
-        return self._publisher.presence.receivers(frozenset((destination.frame_hash,)))
+        return self._publisher.presence.subscriber_nodes(frozenset((destination.frame_hash,)))
 
     def fail_for_dead(self, receivers: frozenset[int]) -> None:
         """Let the latest message fail for the receivers that have died: they fell silent without a goodbye."""

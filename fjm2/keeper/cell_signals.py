@@ -56,8 +56,9 @@ class CellSignals:
         signals.hear_acks(LEASES_TYPE, self._hear_leases)
         signals.hear_requests(STORED_TYPE, self._hear_request)
         signals.hear_requests(STATUS_TYPE, self._hear_status_request)
-        # Others wait for a keeper as for a subscriber to everything, so that what it lacks can still be repaired.
-        self._bus.announce(self._connection_id, name, frozenset((TopicPattern(">").frame_hash,)))
+        # Flow control waits for a keeper as for a subscriber to everything, so that what it lacks can be repaired.
+        everything = frozenset((TopicPattern(">").frame_hash,))
+        self._bus.announce(self._connection_id, name, everything, is_keeper=True)
 
     def stop_hearing(self) -> None:
         """Hear nothing more. The cell may still send."""

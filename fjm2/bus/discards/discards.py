@@ -121,10 +121,10 @@ class Discards:
                 self._report_lost(node_id, lane, *lost)
 
     def _is_subscriber(self, node_id: int, lane: Lane) -> bool:
-        """Return True if a node is known that wants messages of a lane."""
+        """Return True if a node is known that subscribes to what a lane sends."""
         if lane.wants_all:
-            return any(peer.node_id == node_id for peer in self._presence.peers)
-        return node_id in self._presence.receivers(lane.topics)
+            return any(peer.node_id == node_id and not peer.is_keeper for peer in self._presence.peers)
+        return node_id in self._presence.subscriber_nodes(lane.topics)
 
     def _report_lost(self, node_id: int, lane: Lane, messages: int, size: int) -> None:
         name = self._presence.names.of(node_id)

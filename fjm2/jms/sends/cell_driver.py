@@ -236,7 +236,7 @@ class CellDriver:
             case TableLearned(version):
                 self._bus.membership.announcer.table_version = version
             case KeeperLost(node_id):
-                self._bus.membership.receivers.forget(node_id)
+                self._bus.membership.forget_keeper(node_id)
             case Confirmed() | GaveUp() | LedgerClosed():
                 gate_of = self._gates.get(event.ledger.producer_id)
                 if gate_of is not None:

@@ -17,7 +17,7 @@ U32 = st.integers(0, 0xFFFFFFFF)
     lanes=st.lists(U32, max_size=8).map(tuple),
     client_id=st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60),
     topics=st.frozensets(U32, max_size=50),
-    flags=st.integers(0, 7),
+    flags=st.integers(0, 15),
     valid_s=st.integers(1, 600),
     table_version=st.integers(0, (1 << 64) - 1),
 )
@@ -122,6 +122,23 @@ def test_the_table_knows_the_receivers_of_a_topic() -> None:
     assert table.lane_of(99) is None
     assert table.has_client("b") == 10
     assert table.has_client("c") is None
+
+
+def test_keepers_receive_everything_and_subscribe_to_nothing() -> None:
+    table = PresenceTable()
+    keeper = Announcement(1, (7,), "keeper-1", flags=Flag.WANTS_ALL | Flag.KEEPER)
+    assert table.update(7, keeper, 0.0)
+    table.update(7, Announcement(2, (7,), topics=frozenset((5,))), 0.0)  # an application in the same process
+    table.update(8, Announcement(3, (8,), "keeper-3", flags=Flag.WANTS_ALL | Flag.KEEPER), 0.0)
+    assert table.receivers({4}) == {7, 8}
+    assert table.subscriber_nodes({4}) == frozenset()
+    assert table.subscriber_nodes({5}) == {7}
+    assert (table.subscribers(4), table.subscribers(5)) == (0, 1)
+    assert table.forget_keepers(7)
+    assert not table.forget_keepers(7)
+    assert [peer.connection_id for peer in table.peers] == [2, 3]
+    assert table.update(7, keeper, 1.0)
+    assert table.receivers({4}) == {7, 8}
 
 
 def test_updates_tell_whether_anything_changed() -> None:
