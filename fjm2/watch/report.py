@@ -22,6 +22,8 @@ class ConnectionReport:
     """Topics subscribed to, by name, or by hash (`#` and eight digits) while the name is unknown."""
     subscribes_to_more: bool
     """True if the connection subscribes to more topics than its announcements list."""
+    is_keeper: bool
+    """True for a keeper. It hears everything, and subscribes to nothing."""
     publishes: tuple[str, ...]
     """Topics that the connection published to recently."""
     gateway: str | None

@@ -47,6 +47,8 @@ class Reporter:
         subscribers_to_more: list[str] = []
         topics, connections = self._heard.topics, self._heard.connections
         for peer in connections:
+            if peer.is_keeper:
+                continue
             label = connections.label_of(peer.connection_id)
             for number in peer.topics:
                 subscribers.setdefault(number, []).append(label)
@@ -107,7 +109,8 @@ class Reporter:
             address=self._address(peer.node_id),
             seen_s=0.0 if since is None else self._now - since,
             subscriptions=tuple(sorted(self._topic_name(number) for number in peer.topics)),
-            subscribes_to_more=peer.wants_all,
+            subscribes_to_more=peer.wants_all and not peer.is_keeper,
+            is_keeper=peer.is_keeper,
             publishes=tuple(sorted(one.name or hash_label(one.hash) for one in published)),
             gateway=None if gateway is None else gateway.host,
         )

@@ -125,6 +125,12 @@ def _receivers(rows: Sequence[ReceiverReport]) -> _Section:
     return _Section(columns, rows, 4)
 
 
+def _subscribes(row: ConnectionReport) -> str:
+    if row.is_keeper:
+        return "keeper"
+    return _count_of(row.subscriptions) + ("+" if row.subscribes_to_more else "")
+
+
 def _connections(rows: Sequence[ConnectionReport]) -> _Section:
     columns = (
         _Column("CONNECTION", lambda row: row.label, 2),
@@ -132,7 +138,7 @@ def _connections(rows: Sequence[ConnectionReport]) -> _Section:
         _Column("ADDRESS", lambda row: row.address or "-", 2, _MEDIUM_WIDTH),
         _Column("SEEN", lambda row: span(row.seen_s)),
         _Column("PUB", lambda row: _count_of(row.publishes)),
-        _Column("SUB", lambda row: _count_of(row.subscriptions) + ("+" if row.subscribes_to_more else "")),
+        _Column("SUB", _subscribes),
         _Column("GATEWAY", lambda row: row.gateway or "-", 1, from_width=_FULL_WIDTH),
         _Column("PUBLISHES", lambda row: _names(row.publishes), 2, from_width=_FULL_WIDTH),
         _Column("SUBSCRIBES", lambda row: _names(row.subscriptions, row.subscribes_to_more), 2, from_width=_FULL_WIDTH),
