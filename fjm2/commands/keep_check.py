@@ -29,26 +29,37 @@ _FOUND = 1
 def check(directory: Path, accept_loss: bool, as_json: bool) -> None:
     """Verify the store in DIRECTORY while no keeper has it open.
 
-    It reads everything that the store keeps, and prints a line for each damaged range. Nothing is changed, unless
-    --accept-loss is given. Members of a cell of three need no repair: replace the directory by an empty one, and they
-    get everything from the others.
+    It reads everything that the store keeps, and prints a line for each damaged range. If something else in the store
+    holds the same, nothing is lost: the next keeper repairs it. Nothing is changed, unless --accept-loss is given.
+    Members of a cell of three need no repair: replace the directory by an empty one, and they get everything from the
+    others.
 
-    The exit code is 1 if something is damaged, and otherwise that of fjm2 keep.
+    The exit code is 1 if something is lost, and otherwise that of fjm2 keep.
 
     \b
     Example: fjm2 keep check /var/lib/fjm2
              fjm2 keep check /var/lib/fjm2 --json | jq .file
     """
-    count = 0
+    lost = repairable = 0
     with store_errors():
         with OsDisk(directory, read_only=True) as disk:
             for damage in damages_of(disk):
-                count += 1
+                lost += damage.is_lost
+                repairable += not damage.is_lost
                 click.echo(json.dumps(asdict(damage)) if as_json else str(damage))
-        if count and accept_loss:
+        if (lost or repairable) and accept_loss:
             with OsDisk(directory) as disk:
                 open_journal(disk, present_config(directory), SystemRandom(), accept_loss=True)
-            say("the loss is accepted: the next keeper here begins a new incarnation")
+            accepted = "the loss is accepted: the next keeper here begins a new incarnation"
+            say(accepted if lost else "repaired; nothing is lost")
     if not as_json:
-        say(f"{counted(count, 'damaged range')} in {directory}" if count else f"nothing is damaged in {directory}")
-    sys.exit(_FOUND if count else 0)
+        say(_summary(lost, repairable, directory))
+    sys.exit(_FOUND if lost else 0)
+
+
+def _summary(lost: int, repairable: int, directory: Path) -> str:
+    if lost:
+        return f"{counted(lost + repairable, 'damaged range')} in {directory}"
+    if repairable:
+        return f"nothing is lost in {directory}: a keeper repairs {counted(repairable, 'damaged range')} when it starts"
+    return f"nothing is damaged in {directory}"

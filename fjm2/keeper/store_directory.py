@@ -1,6 +1,7 @@
 """The directory of a keeper: its lock, and the journal in it."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from random import SystemRandom
 from typing import Final
 
 from fjm2.base.errors import JournalError
+from fjm2.base.logs import Log
 from fjm2.cell.replica import Remembered
 from fjm2.store.config import StoreConfig
 from fjm2.store.errors import StoreInUseError
@@ -17,6 +19,8 @@ from fjm2.store.opening import open_journal
 from .kept_frames import KeptFrames, all_kept
 from .measured_disk import MeasuredDisk
 from .storage import remember
+
+log = Log("fjm2.keeper")
 
 _SEGMENTS: Final = 16
 """Segments of a store that is too small for segments of the usual length. Five is the least."""
@@ -61,6 +65,8 @@ def open_store(directory: Path, config: StoreConfig) -> OpenStore:
     try:
         random = SystemRandom()
         journal = open_journal(disk, config, random)
+        for damage in journal.recovered.notes if journal.recovered else ():
+            log.tell(logging.WARNING, "store_repaired", f"{damage}; nothing is lost", damage.file, file=damage.file)
         try:
             remembered, kept = remember(journal, disk), all_kept(journal, disk)
         except JournalError:

@@ -2,13 +2,10 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from fjm2.base.ledger import Ledger
 
-from .contents import Contents
 from .disk import Disk
-from .index import SEGMENT, Entries, spans
+from .index import Entries, spans
 from .reader import Read
 from .runs import Run
 from .segments import Segment
@@ -41,18 +38,3 @@ class CompactionRead:
             for first, end in spans(entries.sequences):
                 self.runs.append(Run.of(ledger, first, frames[at : at + end - first]))
                 at += end - first
-
-
-def entries_of(contents: Contents, segment: int) -> list[tuple[Ledger, Entries]]:
-    """Return copies of the entries of all live frames in a segment."""
-    found = []
-    for ledger, index in contents.ledgers.items():
-        parts = []
-        for sequences, places in index.snapshot():
-            here = places[:, SEGMENT] == segment
-            if here.any():
-                parts.append((sequences[here], places[here]))
-        if parts:
-            sequences = np.concatenate([part[0] for part in parts])
-            found.append((ledger, Entries(sequences, np.concatenate([part[1] for part in parts]))))
-    return found

@@ -7,7 +7,7 @@ import numpy as np
 
 from fjm2.base.ledger import Ledger
 
-from .index import LENGTH, OFFSET, SEGMENT, LedgerIndex, Places
+from .index import LENGTH, OFFSET, SEGMENT, Entries, LedgerIndex, Places
 from .runs import Kind, Run, StoredRun
 
 
@@ -122,6 +122,21 @@ class Contents:
                 self.released_bytes += size
                 if not live.frames:
                     del self.live[segment]
+
+
+def entries_of(contents: Contents, segment: int) -> list[tuple[Ledger, Entries]]:
+    """Return copies of the entries of all live frames in a segment."""
+    found = []
+    for ledger, index in contents.ledgers.items():
+        parts = []
+        for sequences, places in index.snapshot():
+            here = places[:, SEGMENT] == segment
+            if here.any():
+                parts.append((sequences[here], places[here]))
+        if parts:
+            sequences = np.concatenate([part[0] for part in parts])
+            found.append((ledger, Entries(sequences, np.concatenate([part[1] for part in parts]))))
+    return found
 
 
 def _by_segment(places: Places) -> Iterator[tuple[int, Places]]:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from .compaction import CompactionRead, entries_of
+from .compaction import CompactionRead
 from .config import RESERVED_SEGMENTS, StoreConfig
-from .contents import Contents
+from .contents import Contents, entries_of
 from .disk import Buffer, Disk
 from .format.batches import BATCH_HEAD, SEGMENT_HEAD_BYTES, padded
 from .format.checkpoints import Position, Snapshot, encode

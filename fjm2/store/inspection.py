@@ -11,7 +11,7 @@ from .index import Entries
 from .opening import damaged
 from .reader import Read
 from .recovery import Recovered, recover
-from .verification import Damage, bad_batches
+from .verification import Damage, lost_frames
 
 _READ_FRAMES = 1024
 """Frames read at a time."""
@@ -41,19 +41,18 @@ class _Reported:
 
 
 def check(disk: Disk) -> Iterator[Damage]:
-    """Yield every damaged range of a store: of what recovery needs, and of all batches in segments with live frames.
+    """Yield every damaged range of a store: of what recovery needs, and of all batches with live frames.
 
-    A torn tail is no damage. Raises ConfigError if the store is of a newer format.
+    A torn tail is no damage. Damage that costs nothing is told as such (`Damage.is_lost`). Raises ConfigError if the
+    store is of a newer format.
     """
     found = recover(disk)
     yield from found.damages
     yield from found.notes
     known = _Reported(found.damages)
-    for segment in found.snapshot.segments:
-        if segment.number in found.snapshot.contents.live and segment.file >= 0:
-            for damage in bad_batches(disk, segment):
-                if not known.has(damage):
-                    yield damage
+    for damage, _ in lost_frames(disk, found.snapshot.contents, found.snapshot.segments):
+        if not known.has(damage):
+            yield damage
 
 
 def export(disk: Disk, *, accept_loss: bool = False) -> Iterator[ExportedMessage]:

@@ -7,12 +7,13 @@ from fjm2.base.errors import ConfigError
 from .config import RESERVED_SEGMENTS, StoreConfig
 from .disk import Disk
 from .errors import NoRoomError
+from .format.batches import SEGMENT_HEAD_BYTES, SegmentHead, encode_segment_head
 from .format.identity import Identity, write_identity
 from .journal import Journal
 from .recovery import FAILED, Recovered, recover
 from .runs import KEEPER_ID_BYTES
 from .segments import Segment, Space
-from .verification import Damage
+from .verification import Damage, forget_lost
 from .writes import NO_ROOM, SegmentWrite
 
 _PIECE_BYTES = 1 << 20
@@ -37,9 +38,10 @@ def open_journal(
 ) -> Journal:
     """Open the store in a directory, or found one in an empty directory.
 
-    `keeper_id` is the id that the store must have, or gets if it is founded; None takes any. With `accept_loss` a
-    damaged store is opened without what is lost. `renew` draws a new incarnation: a peer has heard of batches that the
-    store does not have. `identity.incarnation` of the journal tells whether the store is amnesiac: it is new then.
+    `keeper_id` is the id that the store must have, or gets if it is founded; None takes any. With `accept_loss` all of
+    a damaged store is read, and it is opened without what is lost. `renew` draws a new incarnation: a peer has heard of
+    batches that the store does not have. `identity.incarnation` of the journal tells whether the store is amnesiac: it
+    is new then.
 
     Raises DamagedStoreError and ConfigError before anything is changed on the disk, and ConfigError if the disk fails.
     """
@@ -60,6 +62,8 @@ def _open(
     found = recover(disk)
     if found.damages and not accept_loss:
         raise damaged(found.damages)
+    if accept_loss:
+        found.damages += forget_lost(disk, found.snapshot.contents, found.snapshot.segments)
     identity = found.identity
     if identity is not None and keeper_id not in (None, identity.keeper_id):
         raise ConfigError(f"identity: keeper id {identity.keeper_id.hex()} at offset 12: expected {keeper_id!r}")
@@ -69,6 +73,7 @@ def _open(
         cell = identity.cell_id if identity else 0
         identity = Identity(name, random.getrandbits(_INCARNATION_BITS), cell)
     _make_sure(disk, found)
+    _repair(disk, found)
     if found.is_empty:
         write_identity(disk, identity)
     space = _space(disk, config, found)
@@ -111,6 +116,24 @@ def _make_sure(disk: Disk, found: Recovered) -> None:
             size = min(_PIECE_BYTES, offset + length - at)
             disk.pwritev(segment.file, [disk.pread(segment.file, size, at)], at)
         disk.fdatasync(segment.file)
+
+
+def _repair(disk: Disk, found: Recovered) -> None:
+    """Mend what cost nothing: heads of segments, and checkpoints beside a good one.
+
+    A store must not collect such damage: together with other damage it can cost something.
+    """
+    used = {segment.number for segment in found.snapshot.segments}
+    for segment in found.bad_heads:
+        head = bytes(SEGMENT_HEAD_BYTES)
+        if segment.number in used:
+            head = encode_segment_head(SegmentHead(segment.number, segment.salt, segment.first_lsn, segment.size))
+        disk.pwritev(segment.file, [head], 0)
+        disk.fdatasync(segment.file)
+    for name in found.bad_checkpoints:
+        disk.unlink(name)
+    if found.bad_checkpoints:
+        disk.sync_directory()
 
 
 def _space(disk: Disk, config: StoreConfig, found: Recovered) -> Space:

@@ -5,13 +5,12 @@ use lies behind that, or a segment was begun later, then what was confirmed is d
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from .compaction import entries_of
-from .contents import Contents
+from .contents import Contents, entries_of
 from .disk import SECTOR_BYTES, Disk
 from .format.batches import (
     BATCH_HEAD,
@@ -54,7 +53,11 @@ class Recovered:
     damages: list[Damage] = field(default_factory=list)
     """Damage to what was confirmed."""
     notes: list[Damage] = field(default_factory=list)
-    """Damage that cost nothing, because something else holds the same."""
+    """Damage that cost nothing, because something else holds the same. It is repaired when the store is opened."""
+    bad_heads: list[Segment] = field(default_factory=list)
+    """Segments whose head is bad. The batches in them say the same."""
+    bad_checkpoints: list[str] = field(default_factory=list)
+    """Files of checkpoints that are bad, beside a good one."""
     torn: Damage | None = None
     """Tail of a write that a power cut interrupted. It was never confirmed."""
     last: tuple[Segment, int, int] | None = None
@@ -119,15 +122,16 @@ def _read_checkpoints(disk: Disk, found: Recovered, numbers: list[int]) -> None:
         # The older one is only held ready. Memory has room for one index.
         snapshot = decode(disk, name) if taken is None else taken
         if snapshot is None:
-            bad.append(Damage(name, 0, _size(disk, name), "its checksum is wrong"))
+            bad.append(Damage(name, 0, _size(disk, name), "its checksum is wrong", is_lost=False))
             continue
         taken = snapshot
         found.checkpoints.insert(0, number)
     if taken is not None:
         found.snapshot = taken
         found.notes += bad
+        found.bad_checkpoints = [damage.file for damage in bad]
     else:
-        found.damages += bad
+        found.damages += [replace(damage, is_lost=True) for damage in bad]
 
 
 class _Scan:
@@ -184,7 +188,9 @@ class _Scan:
             head = parse_segment_head(sector)
             self._heads[number] = head
             if head is None and any(sector):
-                self._found.notes.append(Damage(name, 0, SEGMENT_HEAD_BYTES, "the head of the segment is bad"))
+                damage = Damage(name, 0, SEGMENT_HEAD_BYTES, "the head of the segment is bad", is_lost=False)
+                self._found.notes.append(damage)
+                self._found.bad_heads.append(segment)
         for number in sorted(self._used.keys() - self._segments.keys()):
             segment = self._used[number]
             if number not in self._found.snapshot.dead:

@@ -1,12 +1,18 @@
 """Checks of batches on disk, by their checksums."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
+from fjm2.base.ledger import Ledger
+
+from .contents import Contents, entries_of
 from .disk import SECTOR_BYTES, Disk
 from .format.batches import BATCH_HEAD, CHECKED_FROM, SEGMENT_HEAD_BYTES, BatchHead, parse_batch_head
 from .format.checksums import checksum_of
+from .index import OFFSET, Entries, Sequences, spans
 from .segments import Segment
 
 _WHOLE_BYTES_MAX = 8 << 20
@@ -21,6 +27,8 @@ class Damage:
     offset: int
     size: int
     reason: str
+    is_lost: bool = True
+    """False if something else holds the same: the damage is repaired when the store is opened."""
 
     def __str__(self) -> str:
         return f"{self.file}: {self.size} bytes at offset {self.offset}: {self.reason}"
@@ -77,3 +85,37 @@ def bad_batches(disk: Disk, segment: Segment) -> Iterator[Damage]:
         at, lsn, checksum, bad_from = at + head.length, head.lsn, head.checksum, None
     if bad_from is not None:
         yield Damage(segment.name, bad_from, segment.end - bad_from, "no good batch up to the end")
+
+
+def lost_frames(
+    disk: Disk, contents: Contents, segments: Iterable[Segment]
+) -> Iterator[tuple[Damage, list[tuple[Ledger, Sequences]]]]:
+    """Yield each bad range with live frames, and their sequences by ledger. All segments with live frames are read.
+
+    A bad range without live frames has lost nothing: what else batches say is in a checkpoint, or recovery missed it.
+    """
+    for segment in segments:
+        if segment.number not in contents.live or segment.file < 0:
+            continue
+        damages = list(bad_batches(disk, segment))
+        entries = entries_of(contents, segment.number) if damages else []
+        for damage in damages:
+            lost = [(ledger, _inside(each, damage)) for ledger, each in entries]
+            if any(len(sequences) for _, sequences in lost):
+                yield damage, lost
+
+
+def forget_lost(disk: Disk, contents: Contents, segments: Iterable[Segment]) -> list[Damage]:
+    """Forget the live frames in bad batches, as if they had never been there, and return the bad ranges."""
+    damages = []
+    for damage, lost in list(lost_frames(disk, contents, segments)):
+        damages.append(damage)
+        for ledger, sequences in lost:
+            for first, end in spans(sequences):
+                contents.forget(ledger, first, end)
+    return damages
+
+
+def _inside(entries: Entries, damage: Damage) -> Sequences:
+    offsets = entries.places[:, OFFSET].astype(np.int64)
+    return entries.sequences[(offsets >= damage.offset) & (offsets < damage.offset + damage.size)]

@@ -72,12 +72,34 @@ def test_a_cell_of_one_goes_on_when_the_loss_is_accepted(cell_of_one: Keepers) -
     accepted = run_command("check", segment.parent, "--accept-loss")
     assert accepted.returncode == 1
     assert "the loss is accepted" in accepted.stderr
+    assert run_command("check", segment.parent).returncode == 0
     back = cell_of_one.start("one", "--replicas", 1)
     cell_of_one.until(lambda: back.state == "serving")
     assert back.end(signal.SIGINT) == 130
     left = run_command("export", segment.parent)
     assert left.returncode == 0
     assert [json.loads(line)["sequence"] for line in left.stdout.splitlines()] == [1, 3]
+
+
+def test_bad_heads_of_segments_cost_nothing_and_are_repaired(cell_of_one: Keepers) -> None:
+    one = cell_of_one.start("one", "--replicas", 1)
+    cell_of_one.until(lambda: one.state == "serving")
+    assert one.end(signal.SIGINT) == 130
+    segments = sorted(one.directory.glob("segment-*"))
+    for segment in segments:
+        with segment.open("r+b") as file:
+            file.seek(40)
+            file.write(bytes([0xA5]) * 240)
+    checked = run_command("check", one.directory)
+    assert checked.returncode == 0
+    assert checked.stdout.count("the head of the segment is bad") == len(segments)
+    assert "nothing is lost" in checked.stderr
+    back = cell_of_one.start("one", "--replicas", 1)
+    cell_of_one.until(lambda: back.state == "serving")
+    assert back.end(signal.SIGINT) == 130
+    repaired = [line for line in back.said if "store_repaired" in line]
+    assert [segment.name in line for segment, line in zip(segments, repaired, strict=True)] == [True] * len(segments)
+    assert run_command("check", one.directory).stderr.startswith("nothing is damaged")
 
 
 def test_a_directory_that_others_may_change_is_refused(tmp_path: Path, port: int) -> None:

@@ -28,7 +28,7 @@ def test_a_request_reaches_all_writers_of_a_node() -> None:
     bus: Any = SimpleNamespace(
         config=SimpleNamespace(sender=SimpleNamespace(segment_bytes=1400)),
         lanes=SimpleNamespace(signals=heard),
-        announce=lambda *_: None,
+        announce=lambda *_, **__: None,
     )
     signals = CellSignals(bus, cell, KeeperCounts(), lambda: 0.0)
     signals.join("keeper")

@@ -5,11 +5,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from lives import SMALL, Lives, checkpoint, drain
+from lives import SMALL, Lives, checkpoint, drain, frames_of
 
 from fjm2.base.ledger import Ledger
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.inspection import check, export
+from fjm2.store.journal import Journal
 from fjm2.store.opening import DamagedStoreError, open_journal
 from fjm2.store.runs import Run
 from fjm2.store.sim_disk import SimDisk
@@ -98,3 +99,46 @@ def test_export_of_a_damaged_store_needs_the_loss_accepted() -> None:
     with pytest.raises(DamagedStoreError):
         list(export(disk))
     assert [message.sequence for message in export(disk, accept_loss=True)] == [1, 3]
+
+
+def written(count: int) -> tuple[SimDisk, Journal]:
+    """Return a store with batches of one frame each, all in its first segment."""
+    disk = SimDisk(1)
+    journal = open_journal(disk, SMALL, Random(1))
+    for n in range(1, count + 1):
+        journal.append([Run.of(FIRST, n, [bytes(400)])])
+        drain(journal, disk)
+    return disk, journal
+
+
+@pytest.mark.parametrize("bad", ["segment-0", "checkpoint-2"])
+def test_damage_that_costs_nothing_is_repaired_when_the_store_is_opened(bad: str) -> None:
+    disk, journal = written(9)
+    checkpoint(journal, disk)
+    checkpoint(journal, disk)
+    disk.flip(bad, 40)
+    disk.kill()
+    (damage,) = check(disk)
+    assert (damage.file, damage.is_lost) == (bad, False)
+    incarnation = journal.identity.incarnation
+    journal = open_journal(disk, SMALL, Random(2))
+    assert journal.identity.incarnation == incarnation
+    disk.kill()
+    assert list(check(disk)) == []
+    assert sorted(frames_of(open_journal(disk, SMALL, Random(3)), disk, FIRST)) == list(range(1, 10))
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_store_whose_loss_was_accepted_is_good(has_checkpoint: bool) -> None:
+    disk, journal = written(9)
+    if has_checkpoint:
+        checkpoint(journal, disk)
+    disk.flip("segment-0", 512 + 512 * 3 + 9)
+    disk.kill()
+    assert [damage.is_lost for damage in check(disk)] == [True]
+    incarnation = journal.identity.incarnation
+    journal = open_journal(disk, SMALL, Random(2), accept_loss=True)
+    assert journal.identity.incarnation != incarnation
+    disk.kill()
+    assert list(check(disk)) == []
+    assert [message.sequence for message in export(disk)] == [1, 2, 3, 5, 6, 7, 8, 9]

@@ -202,6 +202,20 @@ def test_a_bad_head_of_a_segment_costs_nothing() -> None:
     assert [damage.file for damage in journal.recovered.notes] == [first.segment.name]
 
 
+def test_a_head_that_was_repaired_tells_again_that_a_segment_was_begun() -> None:
+    disk, journal, writes = store(1)
+    while len(writes) < 2 or writes[-1].new_use is None:
+        write = commit(journal, disk, len(writes) + 1)
+        assert write is not None
+        writes.append(write)
+    disk.flip(writes[-1].segment.name, 20)
+    disk.kill()
+    opened(disk)
+    for bad in writes[-2:]:
+        disk.flip(bad.segment.name, bad.offset + 100)
+    expect_damage(disk, rf"offset {writes[-2].offset}: batch {writes[-2].lsn} is bad")
+
+
 def test_a_missing_segment_is_refused() -> None:
     disk, _, writes = store(20)
     disk.remove(writes[8].segment.name)
