@@ -49,6 +49,11 @@ def is_manager(status: KeeperStatus) -> bool:
     return status.state in (State.SERVING, State.CLAIMING, State.RECOVERING)
 
 
+def serves(status: KeeperStatus) -> bool:
+    """Return True for a manager that is ready."""
+    return status.state is State.SERVING
+
+
 def lag_of(status: KeeperStatus, all_of: Iterable[KeeperStatus]) -> int:
     """Return the number of messages that other keepers of the cell have, and this one has not on disk."""
     return max(each.messages for each in all_of if each.cell_id == status.cell_id) - status.messages

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from keepers import Keepers, run_command, uri_of, writing
+from keepers import Keepers, keeping, run_command, uri_of, writing
 
 pytestmark = pytest.mark.calm
 
@@ -58,6 +58,37 @@ def test_status_tells_that_nobody_keeps(port: int) -> None:
     found = run_command("status", "--duration", "300ms", FJM2_URI=uri_of(port))
     assert found.returncode == 1
     assert found.stderr == "no keeper answered within 0.3 s; start one: fjm2 keep DIRECTORY\n"
+
+
+def test_status_tells_that_a_cell_is_being_founded_and_waits_until_it_serves(tmp_path: Path, port: int) -> None:
+    with keeping(tmp_path, port) as keepers:
+        for name in "abc":
+            keepers.start(name)
+
+        def status(*options: object) -> tuple[int, str]:
+            found = run_command("status", *options, FJM2_URI=uri_of(port))
+            return found.returncode, found.stderr
+
+        told: list[tuple[int, str]] = []
+
+        def is_answered() -> bool:
+            told.append(status("--duration", "300ms"))
+            return "no keeper answered" not in told[-1][1]
+
+        keepers.until(is_answered)
+        code, said = told[-1]
+        assert code == 1
+        assert "without a cell. A new cell is founded when" in said
+        assert status("--wait", "10s") == (0, "")
+        keepers.until(lambda: keepers.serving)
+
+
+def test_status_tells_that_too_few_keepers_are_there(cell_of_three: Keepers) -> None:
+    alone = cell_of_three.start("a")
+    cell_of_three.until(lambda: alone.state in ("follower", "candidate"))
+    found = run_command("status", "--wait", "2s", "--duration", "500ms", FJM2_URI=uri_of(cell_of_three.port))
+    assert found.returncode == 1
+    assert "start its other keepers" in found.stderr
 
 
 def test_bench_measures_a_directory_and_leaves_nothing(tmp_path: Path) -> None:
