@@ -15,10 +15,9 @@ from keepers import DEADLINE_S, KeeperProcess, Keepers, start_three, uri_of
 
 from fjm2.jms import BytesMessage, ConnectionFactory, Topic
 
-pytestmark = pytest.mark.calm
-
-PATIENCE_S, NOTICED_S = 0.2, 0.1
-"""Time for which a receiver that is gone holds others up, by default, and how long it takes at most to see that."""
+PATIENCE_S, ROUND_TRIPS, NOTICED_S = 0.2, 4, 0.1
+"""Time for which a receiver that is gone holds others up, as documented: 0.2 s, or four round trips if these are
+longer. It takes a little until that is seen."""
 TOPIC = Topic("prices")
 
 
@@ -44,6 +43,7 @@ def three(cell_of_three: Keepers) -> Iterator[list[KeeperProcess]]:
             keeper.popen.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.calm
 @pytest.mark.usefixtures("three")
 def test_keepers_are_no_subscribers(port: int) -> None:
     published = ended(port, "pub", "nobody.listens", "hello")
@@ -54,6 +54,7 @@ def test_keepers_are_no_subscribers(port: int) -> None:
     assert "keeper-" not in asked.stderr
 
 
+@pytest.mark.calm
 @pytest.mark.usefixtures("three")
 def test_top_shows_keepers_as_keepers(port: int) -> None:
     found = json.loads(ended(port, "top", "--once", "--json", "--duration", "6s", "--topic", "prices").stdout)
@@ -62,6 +63,7 @@ def test_top_shows_keepers_as_keepers(port: int) -> None:
     assert not any(topic["possible_subscribers"] for topic in found["topics"])
 
 
+@pytest.mark.calm
 @pytest.mark.parametrize("victim", ["serving", "follower"])
 def test_the_death_of_a_keeper_is_no_loss_of_a_topic_that_nobody_stores(
     three: list[KeeperProcess], port: int, victim: str
@@ -81,12 +83,15 @@ def test_the_death_of_a_keeper_is_no_loss_of_a_topic_that_nobody_stores(
     assert publisher.returncode == 0, said
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("victim", ["serving", "follower"])
 def test_a_keeper_that_is_gone_holds_no_traffic_up(
     three: list[KeeperProcess], port: int, victim: str, number: signal.Signals
 ) -> None:
     """The send buffer is small, so that the publisher waits for all that it knows many times in a second."""
+
+    round_trips: list[float] = []
 
     async def publish() -> tuple[float, list[float], list[float]]:
         sent: list[float] = []
@@ -100,12 +105,14 @@ def test_a_keeper_that_is_gone_holds_no_traffic_up(
             producer = connection.create_session().create_producer(TOPIC)
             await other.ready()
             await connection.ready()
+            session = connection._core.check_open().bus.lanes.session
             gone_at, end = time.monotonic() + 2.0, time.monotonic() + 6.0
             while (now := time.monotonic()) < end:
                 if not (sent and sent[-1] >= gone_at) and now >= gone_at:
                     next(each for each in three if each.state == victim).popen.send_signal(number)
                 await producer.send(BytesMessage(bytes(10_000)))
                 sent.append(time.monotonic())
+                round_trips.append(session.grtt_s)
                 await asyncio.sleep(0.002)
         return gone_at, sent, arrived
 
@@ -114,4 +121,5 @@ def test_a_keeper_that_is_gone_holds_no_traffic_up(
     for times in (sent, arrived):
         pauses = [(after - before, before < gone_at - 1.0) for before, after in pairwise(times)]
         usual = max(pause for pause, is_usual in pauses if is_usual)  # on a machine that has other things to do
-        assert max(pauses)[0] < PATIENCE_S + max(NOTICED_S, 2 * usual)
+        patience = max(PATIENCE_S, ROUND_TRIPS * max(round_trips))
+        assert max(pauses)[0] < patience + max(NOTICED_S, 2 * usual)
