@@ -178,7 +178,9 @@ class Manager:
         if self.state is State.RECOVERING and 0 < self._open_index <= self._replica.log.committed:
             self.state = State.CLAIMING
             self._replica.table.hear(self._replica.table.version)
-            self._claims_until = now + CLAIMS_S
+            # The disk of a cell of one has all that was handed out, so that nobody has to claim it.
+            is_alone = self._replica.log.membership.size == 1
+            self._claims_until = now if is_alone else now + CLAIMS_S
         if self.state is State.CLAIMING and now >= self._claims_until:
             self.state = State.SERVING
         if self.state is not State.RECOVERING:
