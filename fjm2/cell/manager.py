@@ -83,6 +83,8 @@ class Manager:
 
     def handle_timeout(self, now: float) -> None:
         """Send the heartbeat if it is due, and go on with whatever waits."""
+        if not self.is_leased(now):
+            return  # after a pause nothing heard meanwhile is known yet, such as the leases of sessions
         if now >= self._beats.due_at:
             if self._beats.is_regular(now):
                 self._sender.send_again()

@@ -7,6 +7,7 @@ from single_keepers import BUS_KEY, ME, Store, events, sent
 
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import Event, TableChanged
+from fjm2.cell.times import HEARTBEAT_S
 from fjm2.cell.wire.records import Record
 
 
@@ -27,7 +28,13 @@ class Alone:
         self.forget()
 
     def run(self, seconds: float) -> None:
-        """Let time go by."""
+        """Let time go by, with time-outs as often as heartbeats are due."""
+        ends_at = self.now + seconds
+        while self.now < ends_at:
+            self.pause(min(HEARTBEAT_S, ends_at - self.now))
+
+    def pause(self, seconds: float) -> None:
+        """Let time go by without a time-out before its end."""
         self.now += seconds
         self.cell.handle_timeout(self.now)
         self.settle()

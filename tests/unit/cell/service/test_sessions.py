@@ -260,3 +260,15 @@ def test_the_state_survives_as_bytes() -> None:
         assert decode_state(data[:end]) is None
     assert decode_state(data + b"\0") is None
     assert decode_state(b"\xff" * 200) is None
+
+
+def test_a_pause_of_the_manager_ends_no_session() -> None:
+    alone = Alone()
+    client = Client(alone)
+    client.open()
+    alone.pause(2 * SESSION_LEASE_S)  # the leases that came meanwhile have not been read
+    for _ in range(10):
+        client.renew()
+        alone.run(0.1)
+    assert alone.cell.is_serving
+    assert client.session in alone.cell.clients.state.sessions
