@@ -42,7 +42,7 @@ def test_subscribers_of_cells_of_one_and_of_five(keepers: int) -> None:
     wandered(SEED, keepers=keepers)
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 3))
+@pytest.mark.parametrize("seed", range(SEED + 1, SEED + 4))  # with the first one nothing is left
 def test_messages_of_closed_ledgers_reach_their_subscribers(seed: int) -> None:
     """Everybody goes for so long that their ledgers are closed. What was confirmed is there when they come back."""
     world = ServiceWorld(seed, loss=0.08, slow_syncs=0.2)

@@ -2,11 +2,12 @@
 
 from random import Random
 
-from single_keepers import CELL_ID, ME, MEMBERS, Store, body
+from single_keepers import CELL_ID, ME, MEMBERS, Store, body, sent
 
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import State
 from fjm2.cell.replica import Remembered, StoredEntry
+from fjm2.cell.wire.commands import Heartbeat, HeartbeatFlag
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.records import ConfigureRecord, OpenRecord
 
@@ -59,3 +60,11 @@ def test_a_cell_of_one_does_not_wait_for_a_manager() -> None:
     cell, store = started(ALONE, me=ME)
     run(cell, store, 0.05)  # neither the 750 ms of a suspicion, nor the 500 ms for claims
     assert cell.state is State.SERVING
+
+
+def test_a_manager_tells_at_once_that_it_serves() -> None:
+    cell, store = started(ALONE, me=ME)
+    run(cell, store, 0.05)
+    assert cell.poll_timeout() <= 0.05  # the next heartbeat would be due 150 ms after the first
+    cell.handle_timeout(0.06)
+    assert [each.flags for each in sent(cell) if isinstance(each, Heartbeat)] == [0, HeartbeatFlag.SERVING]
