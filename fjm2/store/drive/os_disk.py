@@ -6,9 +6,11 @@ import fcntl
 import os
 import socket
 import stat
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
+from weakref import WeakSet
 
 from fjm2.base.errors import ConfigError
 
@@ -49,7 +51,9 @@ class OsDisk:
             raise ConfigError(f"{self._path}: {error.strerror}: expected a directory for a store") from error
         try:
             self._check(self._path, os.fstat(self._directory))
-            self._take_lock()
+            with _locking:
+                _open_disks.add(self)
+                self._take_lock()
             for name in self.names():
                 self._check(self._path / name, os.stat(name, dir_fd=self._directory, follow_symlinks=False))
         except BaseException:
@@ -184,3 +188,18 @@ class OsDisk:
         if descriptor is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return descriptor
+
+
+_locking: Final = threading.Lock()
+"""Held while a lock is taken. No fork comes in between, whose child would not know that it has the lock."""
+_open_disks: Final = WeakSet[OsDisk]()
+
+
+def _after_fork() -> None:
+    """Leave all directories to the parent. A lock is held as long as any process has it open."""
+    _locking.release()
+    for disk in list(_open_disks):
+        disk.shut()
+
+
+os.register_at_fork(before=_locking.acquire, after_in_parent=_locking.release, after_in_child=_after_fork)
