@@ -348,6 +348,8 @@ CLIENT_SETTINGS: Final = frozenset(
         "redeliveries_max",
         "confirm_timeout_s",
         "close_timeout_s",
+        "keep",
+        "replicas",
         "codec",
         "telemetry",
     )

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 
-from fjm2.bus.bus import Bus
 from fjm2.bus.config import DEFAULT_GROUP, DEFAULT_PORT
 from fjm2.cell.outgoing import State
-from fjm2.keeper.keeper import Keeper, keeper_config
+from fjm2.keeper.running_keeper import running_keeper
 from fjm2.keeper.store_directory import OpenStore, config_of, open_store, wait_for_store
 
 from .support.bus_link import say
@@ -110,24 +109,11 @@ async def _keep(directory: Path, uri: str, replicas: int, store_bytes: int, stan
             store = await wait_for_store(directory, config, on_wait=lambda error: say(f"standing by: {error}"))
         else:
             store = await asyncio.to_thread(open_store, directory, config)
-    try:
-        bus = await Bus.open(keeper_config(uri))
-        try:
-            await _serve(bus, store, replicas, _teller(store, directory, as_json))
-        finally:
-            await bus.close()
-    finally:
-        store.disk.shut()
-    return 0
-
-
-async def _serve(bus: Bus, store: OpenStore, replicas: int, tell: Callable[[State, int], None]) -> None:
-    keeper = Keeper(bus, store, members_wanted=replicas, on_state=tell)
-    try:
+    tell = _teller(store, directory, as_json)
+    async with running_keeper(uri, store, members_wanted=replicas, on_state=tell) as keeper:
         with store_errors():
             await keeper.failed()
-    finally:
-        await keeper.close()
+    return 0
 
 
 def _teller(store: OpenStore, directory: Path, as_json: bool) -> Callable[[State, int], None]:

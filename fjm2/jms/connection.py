@@ -20,6 +20,7 @@ from fjm2.messages.errors import IllegalStateError, InvalidClientIDError, JMSErr
 from .endpoint import Endpoint
 from .metadata import ConnectionMetaData, refuse
 from .producer import check_destination
+from .sends.own_keeper import OwnKeeper
 from .session import Session, SessionCore
 from .settings import ClientSettings, SessionMode
 
@@ -83,6 +84,7 @@ class ConnectionCore:
         """The connection as its sessions see it. Set when the connection opens, and kept when it closes."""
         self.sessions: Final[list[SessionCore]] = []
         self._gate = gate
+        self._keeper = OwnKeeper(config, settings, self.report)
         self._claim: tuple[str, int, str] | None = None
         """Entry of the client id in `_claimed`."""
         self._sessions_made = 0
@@ -120,15 +122,22 @@ class ConnectionCore:
         try:
             from fjm2.bus.bus import Bus  # only now: see ConnectionFactory
 
+            await self._keeper.open()
             bus = await Bus.open(self.config)
         except BaseException:
             self._release_id()
+            await self._keeper.close()
             raise
         self.endpoint = Endpoint(bus, self.settings, self._gate)
         self._move_to(ConnectionState.OPEN)
         _opened.add(self)
         bus.add_listener(self._handle_report)
         self.endpoint.announce()
+        try:
+            await self._keeper.serve(bus)
+        except BaseException:
+            await self.close()
+            raise
 
     def start(self) -> None:
         """Deliver messages from now on."""
@@ -201,6 +210,7 @@ class ConnectionCore:
             await endpoint.sending.close()
             await endpoint.bus.close(deadline)
             endpoint.bus.remove_listener(self._handle_report)
+            await self._keeper.close()
         await endpoint.callbacks.drained()
 
     async def _confirm(self, endpoint: Endpoint) -> None:

@@ -18,7 +18,7 @@ from .settings import ClientSettings, SessionMode
 ENVIRONMENT = "FJM2_URI"
 DEFAULT_URI = "fjm2://"
 
-_CLIENT = {one.name for one in fields(ClientSettings)} - {"consumer"}
+_CLIENT = {one.name for one in fields(ClientSettings)} - {"consumer", "keep", "replicas"}
 _CONSUMER = {one.name for one in fields(ConsumerSettings)}
 
 
@@ -29,9 +29,20 @@ class ConnectionFactory:
     Options are settings of the URI, which they override, and those of the client: `client_id`, `overflow`,
     `messages_max`, `bytes_max`, `block_s`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s`, `codec` and
     `telemetry`.
+
+    `keep` names the directory of a keeper inside this process: if its disk is lost, everything that it keeps is. The
+    first open connection starts it, and the close of the last one stops it. Programs of one host that name the same
+    directory share it. A cell that it founds has `replicas` keepers.
     """
 
-    def __init__(self, uri: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        uri: str | None = None,
+        *,
+        keep: str | os.PathLike[str] | None = None,
+        replicas: int = 1,
+        **options: Any,
+    ) -> None:
         """Check the settings, and raise ConfigError if one is wrong. Nothing is opened yet."""
         # Importing these loads the NORM engine. Programs that only handle messages need not wait for it.
         from fjm2.bus.bus import BUS_DEFAULTS
@@ -53,7 +64,9 @@ class ConnectionFactory:
                 raise ConfigError(f"{error} (in {ENVIRONMENT} of the environment)") from None
             raise
         check_is_group(self._config)
-        self._settings = ClientSettings(consumer=settings_with(ConsumerSettings(), **consumer), **client)
+        self._settings = ClientSettings(
+            consumer=settings_with(ConsumerSettings(), **consumer), keep=keep, replicas=replicas, **client
+        )
 
     @property
     def uri(self) -> str:

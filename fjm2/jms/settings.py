@@ -1,9 +1,11 @@
 """Settings of connections and sessions. Settings of the bus are in `fjm2.uri.BusConfig`."""
 
+import os
 from dataclasses import dataclass, field
 from enum import IntEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.quantities import check_count, seconds_setting
@@ -12,6 +14,9 @@ from fjm2.messages.object_codec import SAFE_CODEC, ObjectCodec
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
+
+
+_REPLICAS: Final = (1, 3, 5)
 
 
 class SessionMode(IntEnum):
@@ -45,6 +50,10 @@ class ClientSettings:
     """Codec of the bodies of object messages."""
     telemetry: "bool | TracerProvider" = False
     """True, or a tracer provider, to record sends and listener calls as spans of OpenTelemetry."""
+    keep: str | os.PathLike[str] | None = None
+    """Directory of a keeper inside this process, or None for no keeper. If its disk is lost, everything in it is."""
+    replicas: int = 1
+    """Keepers that the cell has, if the keeper founds one."""
 
     def __post_init__(self) -> None:
         if self.telemetry is not False:
@@ -59,6 +68,19 @@ class ClientSettings:
             object.__setattr__(self, name, seconds)  # a text becomes a number
         if not all(callable(getattr(self.codec, method, None)) for method in ("encode", "decode")):
             raise ConfigError(f"codec={self.codec!r}: expected an object with encode and decode, such as PickleCodec")
+        self._check_keeper()
+
+    def _check_keeper(self) -> None:
+        if self.keep is not None:
+            if not isinstance(self.keep, str | os.PathLike) or not isinstance(os.fspath(self.keep), str):
+                raise ConfigError(f"keep={self.keep!r}: expected a directory, as in keep='store'")
+            if not os.fspath(self.keep):
+                raise ConfigError("keep='': expected a directory, as in keep='store'")
+            object.__setattr__(self, "keep", Path(self.keep).absolute())
+        if isinstance(self.replicas, bool) or self.replicas not in _REPLICAS:
+            raise ConfigError(f"replicas={self.replicas!r}: expected 1, 3 or 5")
+        if self.replicas != 1 and self.keep is None:
+            raise ConfigError(f"replicas={self.replicas}: expected keep=DIRECTORY with it")
 
 
 def _check_telemetry(value: object) -> None:

@@ -12,6 +12,7 @@ from fjm2.base.errors import JournalError
 from fjm2.base.logs import Log
 from fjm2.cell.replica import Remembered
 from fjm2.store.config import StoreConfig
+from fjm2.store.disk import SECTOR_BYTES
 from fjm2.store.errors import StoreInUseError
 from fjm2.store.journal import Journal
 from fjm2.store.opening import open_journal
@@ -26,7 +27,7 @@ _SEGMENTS: Final = 16
 """Segments of a store that is too small for segments of the usual length. Five is the least."""
 _SEGMENT_BYTES_MAX: Final = 64 << 20
 _SEGMENT_UNIT_BYTES: Final = 1 << 20
-_LOOK_S: Final = 0.05
+LOOK_S: Final = 0.05
 """Interval at which a keeper that stands by looks for the end of the one before: it has to take over within 300 ms."""
 
 
@@ -52,6 +53,7 @@ def config_of(store_bytes_max: int) -> StoreConfig:
 def present_config(directory: Path) -> StoreConfig:
     """Return settings that fit a store that is there, so that opening it changes no more than it has to."""
     sizes = [path.stat().st_size for path in directory.glob("segment-*") if path.suffix != ".tmp"]
+    sizes = [size for size in sizes if size and size % SECTOR_BYTES == 0]  # others are damaged
     segment_bytes = min(sizes, default=_SEGMENT_BYTES_MAX)
     return StoreConfig(segment_bytes=segment_bytes, store_bytes_max=max(sum(sizes), _SEGMENTS * segment_bytes))
 
@@ -91,4 +93,4 @@ async def wait_for_store(
             if not is_waiting:
                 is_waiting = True
                 on_wait(error)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_S)

@@ -1,5 +1,6 @@
 """Connection factories for threads."""
 
+import os
 from typing import Any, NoReturn
 
 from fjm2.jms import context as aio_context
@@ -14,8 +15,15 @@ from .loop_thread import call
 class ConnectionFactory:
     """Creates connections and contexts that are open. Takes the arguments of `fjm2.jms.ConnectionFactory`."""
 
-    def __init__(self, uri: str | None = None, **options: Any) -> None:
-        self._inner = aio_factory.ConnectionFactory(uri, **options)
+    def __init__(
+        self,
+        uri: str | None = None,
+        *,
+        keep: str | os.PathLike[str] | None = None,
+        replicas: int = 1,
+        **options: Any,
+    ) -> None:
+        self._inner = aio_factory.ConnectionFactory(uri, keep=keep, replicas=replicas, **options)
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -4,6 +4,7 @@ Until a keeper is heard, it is one handler of a kind of command: nothing more is
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, ref
 
@@ -80,6 +81,19 @@ class CellClient:
         until = loop.time() + _READY_MAX_S
         while self._driver is not None and self._driver.lacks_table and loop.time() < until:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
+
+    async def known(self, timeout_s: float, has_ended: Callable[[], bool]) -> bool:
+        """Wait until a cell is heard, and it is known which topics it stores, or until `has_ended` returns True. Return
+        False if there is no cell after `timeout_s` seconds."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        while not (self._knows_cell or has_ended()) and loop.time() < until:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+        return self._knows_cell
+
+    @property
+    def _knows_cell(self) -> bool:
+        return self._driver is not None and self._driver.is_heard and not self._driver.lacks_table
 
     def _hear_heartbeats(self, handler: "CommandHandler | None") -> None:
         from fjm2.bus.signals.signals import HEARTBEAT  # only now: it loads the NORM engine

@@ -20,7 +20,7 @@ from fjm2.bus.lane import LANE_OF_PRIORITY
 from fjm2.bus.ledgers.ledger_gate import LedgerGate
 from fjm2.bus.ledgers.ledger_room import LedgerRoom
 from fjm2.cell.stored_tracker import StoredTracker
-from fjm2.cell.wire.commands import Heartbeat, Kind, decode_command
+from fjm2.cell.wire.commands import Heartbeat, HeartbeatFlag, Kind, decode_command
 from fjm2.cell.wire.stored import STORED_TYPE, decode_stored
 from fjm2.jms import Queue, Topic
 from fjm2.messages.destination import Destination
@@ -155,6 +155,9 @@ class Writer:
         self.tracker = StoredTracker(producer_id, 10.0)
         self.gate = LedgerGate(producer_id, 0, LedgerRoom(bus.config.sender.stream_bytes))
         self.gate.is_stored = lambda destination: destination != TOPIC.frame_hash
+        self.managers: dict[int, float] = {}
+        """Time at which each node was first heard to serve."""
+        self.epochs: set[int] = set()
         self.answers: dict[bytes, int] = {}
         """Sequence that each keeper has on disk, by keeper id."""
         self.on_heartbeat: Callable[[Heartbeat], None] = lambda _: None
@@ -163,9 +166,12 @@ class Writer:
         signals.hear_commands(int(Kind.HEARTBEAT), self._hear)
         signals.hear_acks(STORED_TYPE, self._hear_stored)
 
-    def _hear(self, _: int, content: bytes) -> None:
+    def _hear(self, node_id: int, content: bytes) -> None:
         heartbeat = decode_command(content)
         assert isinstance(heartbeat, Heartbeat)
+        if heartbeat.flags & HeartbeatFlag.SERVING:
+            self.managers.setdefault(node_id, self._loop.time())
+            self.epochs.add(heartbeat.epoch)
         self.tracker.receive_heartbeat(heartbeat, self._loop.time())
         self.on_heartbeat(heartbeat)
         self._confirm()

@@ -55,6 +55,15 @@ def damage(keepers: Keepers) -> Path:
     return segment
 
 
+def make_newer(directory: Path) -> Path:
+    """Mark a store as one that a newer version wrote."""
+    identity = bytearray((directory / "identity").read_bytes())
+    identity[8:12] = (99).to_bytes(4, "big")
+    identity[4:8] = checksum_of(PREFERRED, [bytes(identity[8:])]).to_bytes(4, "big")
+    (directory / "identity").write_bytes(identity)
+    return directory
+
+
 def test_a_damaged_store_is_refused(cell_of_one: Keepers) -> None:
     segment = damage(cell_of_one)
     code, said = ended(segment.parent, cell_of_one.port)
@@ -111,11 +120,7 @@ def test_a_directory_that_others_may_change_is_refused(tmp_path: Path, port: int
 
 
 def test_a_store_of_a_newer_format_is_refused(tmp_path: Path, port: int) -> None:
-    directory = founded(tmp_path / "one")
-    identity = bytearray((directory / "identity").read_bytes())
-    identity[8:12] = (99).to_bytes(4, "big")
-    identity[4:8] = checksum_of(PREFERRED, [bytes(identity[8:])]).to_bytes(4, "big")
-    (directory / "identity").write_bytes(identity)
+    directory = make_newer(founded(tmp_path / "one"))
     code, said = ended(directory, port)
     assert code == 6
     assert "use a newer FJM2" in said

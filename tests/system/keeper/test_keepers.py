@@ -20,7 +20,7 @@ async def send_all(writer: Writer, count: int) -> float:
     return await writer.stored(futures[-1])
 
 
-def exported(directory: Path) -> list[str]:
+def exported(directory: Path) -> list[int]:
     found = run_command("export", directory)
     assert found.returncode == 0, found.stderr
     return [json.loads(line)["sequence"] for line in found.stdout.splitlines()]
