@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 UNITS = sorted((ROOT / "packaging" / "systemd").glob("*.service"))
+KEEPER = ROOT / "packaging" / "systemd" / "fjm2-keep.service"
 BIN = Path(sys.executable).parent
 EXPOSURE_MAX = 25
 """Largest exposure allowed, in tenths: 25 is 2.5 of 10.
@@ -40,9 +41,13 @@ def test_the_gateways_unit_never_gives_up() -> None:
     assert "\nStartLimitIntervalSec=0\n" in text.partition("[Service]")[0]
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def settings_of(unit: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and line[0] != "#")
+
+
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != KEEPER], ids=lambda unit: unit.stem)
 def test_units_name_existing_commands_and_do_not_restart_on_wrong_settings(unit: Path, tmp_path: Path) -> None:
-    settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and line[0] != "#")
+    settings = settings_of(unit)
     program, *arguments = settings["ExecStart"].replace("/opt/fjm2/bin", str(BIN)).split()
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("nonsense = 1\n")
@@ -50,6 +55,44 @@ def test_units_name_existing_commands_and_do_not_restart_on_wrong_settings(unit:
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
     assert f"{wrong}: nonsense" in done.stderr
     assert str(done.returncode) == settings["RestartPreventExitStatus"]
+
+
+def keeper_words(directory: Path, options: str) -> list[str]:
+    """Return the command of the keeper's unit, with a directory of its own."""
+    settings = settings_of(KEEPER)
+    command = settings["ExecStart"].replace("/opt/fjm2/bin/", "").replace("$FJM2_KEEP_OPTIONS", options)
+    program, *words = command.replace(f"/var/lib/{settings['StateDirectory']}", str(directory)).split()
+    return [str(BIN / program), *words]
+
+
+def test_the_keepers_unit_does_not_restart_on_what_stays_wrong(tmp_path: Path) -> None:
+    done = subprocess.run(keeper_words(tmp_path, "--replicas 2"), capture_output=True, text=True, timeout=DEADLINE_S)
+    assert "'2' is not one of '1', '3', '5'" in done.stderr
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    refused = subprocess.run(keeper_words(shared, ""), capture_output=True, text=True, timeout=DEADLINE_S)
+    assert "chmod go-w" in refused.stderr
+    assert {str(done.returncode), str(refused.returncode)} <= set(
+        settings_of(KEEPER)["RestartPreventExitStatus"].split()
+    )
+
+
+@pytest.mark.root
+def test_the_keeper_works_without_any_capability(tmp_path: Path, port: int, require_tool: Callable[[str], str]) -> None:
+    setpriv = require_tool("setpriv")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to give capabilities up")
+    store = tmp_path / "store"
+    options = f"--replicas 1 --store-bytes 16MiB --uri fjm2://239.192.57.91:{port}?interface=127.0.0.1&ttl=0"
+    words = [setpriv, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", *keeper_words(store, options)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            serving = next(line for line in process.stdout or () if '"serving"' in line)
+        finally:
+            process.terminate()
+    assert json.loads(serving)["state"] == "serving"
+    assert str(process.returncode) == settings_of(KEEPER)["SuccessExitStatus"]
 
 
 @pytest.mark.root
