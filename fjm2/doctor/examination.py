@@ -12,6 +12,7 @@ from fjm2.norm.net.udp_receiver import CAN_OPEN
 from .arp import other_owner
 from .firewall import check_firewall, read_firewall
 from .host import check_buffers, check_clock, check_drops, check_offload, check_permissions, check_python
+from .keepers import check_keepers
 from .kernel import UdpSocketLine, changes
 from .listening import ListeningResult, listen
 from .network import check_network, reverse_path_mode
@@ -64,6 +65,7 @@ def _on_sockets(scene: Scene, listens: bool) -> Iterator[Finding]:
             risen = changes(counters, kernel.counters())
             if result is not None:
                 yield from _judge_listening(scene, result, risen)
+                yield from check_keepers(scene)
             yield check_drops(risen, counters, _sockets(scene))
 
 

@@ -206,6 +206,8 @@ class Keeper:
             allowed_bytes=use.allowed,
             live_bytes=use.live,
             waiting_bytes=use.waiting,
+            free_bytes=self._store.disk.free_bytes(),
+            sync_us=round(self._store.disk.sync_recent_s * 1e6),
             conflicts=self.counts.conflicts,
             host=socket.gethostname(),
         )

@@ -1,8 +1,12 @@
 """The directory of a store, with a look at how long its syncs take."""
 
 from time import perf_counter
+from typing import Final
 
 from fjm2.store.drive.os_disk import OsDisk
+
+_RECENT_SYNCS: Final = 32
+"""Syncs that a mean of recent ones is about: some of a burst, and not those of yesterday."""
 
 
 class MeasuredDisk(OsDisk):
@@ -11,6 +15,8 @@ class MeasuredDisk(OsDisk):
     syncs = 0
     sync_seconds = 0.0
     sync_longest_s = 0.0
+    sync_recent_s = 0.0
+    """Mean of the recent syncs."""
 
     def fdatasync(self, file: int) -> None:
         """Bring a file's content to the medium."""
@@ -20,3 +26,4 @@ class MeasuredDisk(OsDisk):
         self.syncs += 1
         self.sync_seconds += took_s
         self.sync_longest_s = max(self.sync_longest_s, took_s)
+        self.sync_recent_s += (took_s - self.sync_recent_s) / min(self.syncs, _RECENT_SYNCS)

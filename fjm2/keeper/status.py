@@ -3,7 +3,7 @@
 Big-endian: u8 kind · u8 state · u8 flags (1 full) · u8 bytes of the host name · u32 process id · u32 epoch ·
 u32 configuration · u64 cell id · 16 bytes keeper id · u64 incarnation, committed index, last index, table version,
 durable LSN, messages on disk in open ledgers, bytes of the store, bytes allowed, bytes of live messages, bytes that
-wait · u32 conflicts · host name.
+wait, bytes free on the disk · u32 mean of the recent syncs in microseconds · u32 conflicts · host name.
 """
 
 import struct
@@ -16,8 +16,9 @@ from fjm2.cell.wire.kinds import KEEPER_STATUS
 
 STATUS_TYPE: Final = 18
 """Type of the NORM_CMD(ACK_REQ) that asks for it."""
-_LAYOUT: Final = struct.Struct(">BBBBIIIQ16sQQQQQQQQQQI")
+_LAYOUT: Final = struct.Struct(">BBBBIIIQ16sQQQQQQQQQQQII")
 _HOST_BYTES_MAX: Final = 64
+_U32_MAX: Final = (1 << 32) - 1
 
 
 class StatusFlag(IntFlag):
@@ -50,6 +51,10 @@ class KeeperStatus:
     allowed_bytes: int
     live_bytes: int
     waiting_bytes: int
+    free_bytes: int
+    """Room on the disk, for whatever program comes first."""
+    sync_us: int
+    """Time that recent syncs of the disk took on average, in microseconds."""
     conflicts: int
     """Number of times that another cell was heard."""
     host: str
@@ -77,6 +82,8 @@ class KeeperStatus:
             self.allowed_bytes,
             self.live_bytes,
             self.waiting_bytes,
+            self.free_bytes,
+            min(self.sync_us, _U32_MAX),
             self.conflicts,
         )
         return head + host
@@ -97,8 +104,8 @@ def decode_status(content: bytes) -> KeeperStatus | None:
     host = content[_LAYOUT.size : _LAYOUT.size + host_bytes]
     if state not in _STATES or len(host) < host_bytes:
         return None
-    incarnation, committed, last_index, table_version, durable_lsn, messages, *sizes, conflicts = numbers
-    store_bytes, allowed_bytes, live_bytes, waiting_bytes = sizes
+    incarnation, committed, last_index, table_version, durable_lsn, messages, *sizes, sync_us, conflicts = numbers
+    store_bytes, allowed_bytes, live_bytes, waiting_bytes, free_bytes = sizes
     return KeeperStatus(
         state=State(state),
         flags=flags,
@@ -117,6 +124,8 @@ def decode_status(content: bytes) -> KeeperStatus | None:
         allowed_bytes=allowed_bytes,
         live_bytes=live_bytes,
         waiting_bytes=waiting_bytes,
+        free_bytes=free_bytes,
+        sync_us=sync_us,
         conflicts=conflicts,
         host=host.decode(errors="replace"),
     )

@@ -114,6 +114,11 @@ class OsDisk:
         """Return the names of all files but the lock."""
         return sorted(name for name in os.listdir(self._directory) if name != LOCK)
 
+    def free_bytes(self) -> int:
+        """Return the room on the disk for this user."""
+        found = os.fstatvfs(self._directory)
+        return found.f_bavail * found.f_frsize
+
     def open(self, name: str, size: int = 0) -> int:
         """Open or create a file."""
         flags = self._mode | os.O_CLOEXEC | os.O_NOFOLLOW

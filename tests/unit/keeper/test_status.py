@@ -29,6 +29,8 @@ STATUS = KeeperStatus(
     allowed_bytes=10 << 30,
     live_bytes=4096,
     waiting_bytes=0,
+    free_bytes=50 << 30,
+    sync_us=700,
     conflicts=0,
     host="paris",
 )
@@ -37,6 +39,7 @@ STATUS = KeeperStatus(
 def test_a_status_comes_back_as_it_was_sent() -> None:
     assert decode_status(STATUS.encode()) == STATUS
     assert decode_status(STATUS.encode() + b"of a later version") == STATUS
+    assert decode_status(replace(STATUS, sync_us=1 << 40).encode()) == replace(STATUS, sync_us=(1 << 32) - 1)
     long = replace(STATUS, host="é" * 100)
     assert len(long.encode()) < 300
     assert decode_status(long.encode()) is not None
