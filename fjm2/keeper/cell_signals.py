@@ -4,7 +4,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from random import SystemRandom
-from typing import Final
 
 from fjm2.base.errors import FJM2Error
 from fjm2.base.logs import Log
@@ -24,11 +23,9 @@ from .decisions import PRIORITY, entry_frame
 from .long_stored import PART_TYPE, StoredJoiner, StoredSplitter
 from .node_producers import NodeProducers
 from .status import STATUS_TYPE
+from .status_teller import StatusTeller
 
 log = Log("fjm2.keeper")
-
-_STATUS_INTERVAL_S: Final = 0.1
-"""Shortest interval between two answers to those who ask for the status."""
 
 
 class CellSignals:
@@ -37,9 +34,10 @@ class CellSignals:
     def __init__(self, bus: Bus, cell: Cell, counts: KeeperCounts, clock: Callable[[], float]) -> None:
         self.on_heard: Callable[[], None] = lambda: None
         """Called when the cell has got something."""
-        self.on_status_asked: Callable[[], None] = lambda: None
+        self.status: Callable[[], bytes] = bytes
+        """Returns the command that tells the keeper's status."""
+        self._teller: StatusTeller | None = None
         self._bus, self._cell, self._counts, self._clock = bus, cell, counts, clock
-        self._status_at = 0.0
         self._splitter = StoredSplitter(bus.config.sender.segment_bytes)
         self._joiner = StoredJoiner()
         self._producers = NodeProducers()
@@ -55,13 +53,16 @@ class CellSignals:
         signals.hear_acks(PART_TYPE, self._hear_part)
         signals.hear_acks(LEASES_TYPE, self._hear_leases)
         signals.hear_requests(STORED_TYPE, self._hear_request)
-        signals.hear_requests(STATUS_TYPE, self._hear_status_request)
+        teller = self._teller = StatusTeller(lambda: self.send_command(self.status()))
+        signals.hear_requests(STATUS_TYPE, lambda _: teller.tell())
         # Flow control waits for a keeper as for a subscriber to everything, so that what it lacks can be repaired.
         everything = frozenset((TopicPattern(">").frame_hash,))
         self._bus.announce(self._connection_id, name, everything, is_keeper=True)
 
     def stop_hearing(self) -> None:
-        """Hear nothing more. The cell may still send."""
+        """Hear nothing more, and tell no status. The cell may still send."""
+        if self._teller is not None:
+            self._teller.close()
         signals = self._bus.lanes.signals
         for kind in Kind:
             signals.hear_commands(kind, None)
@@ -94,13 +95,6 @@ class CellSignals:
 
     def _hear_leases(self, _: int, event: AckReceived) -> None:
         self._cell.clients.receive_leases(event.content, self._clock())
-
-    def _hear_status_request(self, _: AckRequested) -> None:
-        """Have the status told, at most once in a while: anybody may ask as often as they like."""
-        now = self._clock()
-        if now >= self._status_at:
-            self._status_at = now + _STATUS_INTERVAL_S
-            self.on_status_asked()
 
     def _hear_request(self, event: AckRequested) -> None:
         producers = self._producers.of(event.sender_id)

@@ -129,7 +129,7 @@ class Keeper:
 
     def _join(self) -> None:
         self._signals.on_heard = self._settle_soon
-        self._signals.on_status_asked = self._tell_status
+        self._signals.status = lambda: self.status().encode()
         self._signals.join(f"keeper-{self.name}")
         self.bus.router.add_tap(self)
         register_counted(self)
@@ -211,9 +211,6 @@ class Keeper:
             conflicts=self.counts.conflicts,
             host=socket.gethostname(),
         )
-
-    def _tell_status(self) -> None:
-        self._signals.send_command(self.status().encode())
 
     # The store.
 

@@ -1,4 +1,5 @@
-"""The status of a keeper on the wire: a NORM_CMD(APPLICATION) of kind 10, sent when somebody asks.
+"""The status of a keeper on the wire: a NORM_CMD(APPLICATION) of kind 10, sent when somebody
+asks, and every few seconds.
 
 Big-endian: u8 kind · u8 state · u8 flags (1 full) · u8 bytes of the host name · u32 process id · u32 epoch ·
 u32 configuration · u64 cell id · 16 bytes keeper id · u64 incarnation, committed index, last index, table version,
@@ -14,6 +15,8 @@ from typing import Any, Final
 from fjm2.cell.outgoing import State
 from fjm2.cell.wire.kinds import KEEPER_STATUS
 
+STATUS_S: Final = 5.0
+"""Interval at which each keeper tells its status unasked, as members announce themselves."""
 STATUS_TYPE: Final = 18
 """Type of the NORM_CMD(ACK_REQ) that asks for it."""
 _LAYOUT: Final = struct.Struct(">BBBBIIIQ16sQQQQQQQQQQQII")

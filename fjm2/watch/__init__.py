@@ -6,7 +6,7 @@ listener: members of the bus do not know of it, and do not wait for its confirma
 
 from .bus import BusWatch
 from .listening import Listening
-from .report import BusReport, ConnectionReport, GatewayReport, ReceiverReport, SenderReport, TopicReport
+from .report import BusReport, ConnectionReport, GatewayReport, KeeperReport, ReceiverReport, SenderReport, TopicReport
 from .topics import known_as
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "BusWatch",
     "ConnectionReport",
     "GatewayReport",
+    "KeeperReport",
     "Listening",
     "ReceiverReport",
     "SenderReport",

@@ -1,4 +1,5 @@
-"""Reconstruction of the state of a bus from its packets: connections, topics, senders, receivers and gateways. No I/O.
+"""Reconstruction of the state of a bus from its packets: connections, topics, senders, receivers, gateways and
+keepers. No I/O.
 
 Everything on a bus is multicast, so that listening is enough. Only in crowds most confirmations go to the sender alone:
 of these, a few are heard of each receiver. Memory is bounded, whatever is received.
@@ -113,6 +114,7 @@ class BusWatch:
             senders=reporter.senders(),
             receivers=receivers,
             gateways=reporter.gateways(),
+            keepers=reporter.keepers(),
             slowest=max(receivers, key=slowness, default=None),
         )
         heard.answers.settle(now)
@@ -134,6 +136,8 @@ class BusWatch:
                 announcement = decode_announcement(message.content)
                 if announcement is not None:
                     self._heard.connections.update(message.source_id, announcement, now)
+                else:
+                    self._heard.keepers.take(message.content, now)
             case Flush():
                 answers.note_asked(message.source_id, message.position, message.acking_nodes, now)
             case Ack():

@@ -9,6 +9,7 @@ from fjm2.norm import Address
 from .answers import Answers
 from .connections import Connections
 from .gateways import Gateways
+from .keepers import Keepers
 from .senders import Senders
 from .topics import Topics
 
@@ -18,7 +19,7 @@ the memory that forged node ids can take."""
 
 
 class Observations:
-    """Connections, senders, receivers, topics and gateways of a bus. Memory is bounded, whatever is received."""
+    """Connections, senders, receivers, topics, gateways and keepers of a bus. Memory is bounded, whatever comes."""
 
     def __init__(self, known: Iterable[Destination]) -> None:
         self.connections = Connections()
@@ -26,6 +27,7 @@ class Observations:
         self.answers = Answers()
         self.topics = Topics(known)
         self.gateways = Gateways()
+        self.keepers = Keepers()
         self.addresses: dict[int, Address] = {}
         """Source address of the latest datagram of each node, by node id."""
 

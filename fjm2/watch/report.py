@@ -160,6 +160,34 @@ class GatewayReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeeperReport:
+    """A keeper, as it tells its status every few seconds."""
+
+    keeper_id: str
+    """Id of the keeper, as 32 hexadecimal digits."""
+    host: str
+    """Name of the host that it runs on."""
+    cell_id: str
+    """Id of its cell, as 16 hexadecimal digits; zeros if it has none yet."""
+    state: str
+    """State of the keeper: `serving` for the manager."""
+    epoch: int
+    """Epoch of the cell: the number of its manager's term."""
+    lag: int
+    """Messages that another keeper of the cell has on disk, and this one has not."""
+    store_bytes: int
+    """Bytes that the store takes on disk."""
+    allowed_bytes: int
+    """Bytes that the store may take."""
+    free_bytes: int
+    """Room on the disk."""
+    sync_s: float
+    """Time that recent syncs of the disk took on average, in seconds."""
+    is_full: bool
+    """True if the store takes no messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BusReport:
     """State of a bus."""
 
@@ -189,6 +217,8 @@ class BusReport:
     """Receivers, the slowest first."""
     gateways: tuple[GatewayReport, ...]
     """Gateways that connect this network to others."""
+    keepers: tuple[KeeperReport, ...]
+    """Keepers, the manager first."""
     slowest: ReceiverReport | None
     """Receiver that delays the bus most, or that senders have given up on for being too slow."""
 

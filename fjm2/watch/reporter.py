@@ -3,12 +3,22 @@
 from typing import Final
 
 from fjm2.bus.presence import Peer
+from fjm2.keeper.status import StatusFlag
+from fjm2.keeper.survey import is_manager, lag_of
 
 from .answers import Receiver
 from .gateways import Gateway
 from .observations import Observations
 from .rates import Rates
-from .report import ConnectionReport, GatewayReport, ReceiverReport, SenderReport, TopicReport, hash_label
+from .report import (
+    ConnectionReport,
+    GatewayReport,
+    KeeperReport,
+    ReceiverReport,
+    SenderReport,
+    TopicReport,
+    hash_label,
+)
 from .senders import Sender
 from .topics import TopicActivity
 
@@ -36,6 +46,27 @@ class Reporter:
         nodes = {peer.node_id for peer in peers}
         placed = ((node, addresses[node]) for node in nodes if node in addresses)
         self._gateways = observations.gateways.found(placed, now)
+
+    def keepers(self) -> tuple[KeeperReport, ...]:
+        """Return the keepers, the manager first."""
+        found = self._heard.keepers.alive(self._now)
+        ordered = sorted(found, key=lambda each: (not is_manager(each), each.keeper_id))
+        return tuple(
+            KeeperReport(
+                keeper_id=each.keeper_id.hex(),
+                host=each.host,
+                cell_id=f"{each.cell_id:016x}",
+                state=each.state.name.lower(),
+                epoch=each.epoch,
+                lag=lag_of(each, found),
+                store_bytes=each.store_bytes,
+                allowed_bytes=each.allowed_bytes,
+                free_bytes=each.free_bytes,
+                sync_s=each.sync_us / 1e6,
+                is_full=bool(each.flags & StatusFlag.FULL),
+            )
+            for each in ordered
+        )
 
     def connections(self) -> tuple[ConnectionReport, ...]:
         """Return all connections, ordered by label."""

@@ -9,7 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from fjm2.base.quantities import counted, one_line
-from fjm2.watch import BusReport, ConnectionReport, GatewayReport, ReceiverReport, SenderReport, TopicReport
+from fjm2.watch import (
+    BusReport,
+    ConnectionReport,
+    GatewayReport,
+    KeeperReport,
+    ReceiverReport,
+    SenderReport,
+    TopicReport,
+)
 
 from .live_view import quantity, rate, span
 
@@ -156,6 +164,20 @@ def _gateways(rows: Sequence[GatewayReport]) -> _Section:
     return _Section(columns, rows, 1)
 
 
+def _keepers(rows: Sequence[KeeperReport]) -> _Section:
+    columns = (
+        _Column("KEEPER", lambda row: f"{row.keeper_id[:8]} at {row.host}", 2),
+        _Column("STATE", lambda row: row.state + (", full" if row.is_full else "")),
+        _Column("EPOCH", lambda row: f"{row.epoch:,}"),
+        _Column("LAG", lambda row: f"{row.lag:,}"),
+        _Column("DISK", lambda row: f"{quantity(row.store_bytes)}B"),
+        _Column("FREE", lambda row: f"{quantity(row.free_bytes)}B", from_width=_MEDIUM_WIDTH),
+        _Column("SYNC", lambda row: span(row.sync_s), from_width=_MEDIUM_WIDTH),
+        _Column("ALLOWED", lambda row: f"{quantity(row.allowed_bytes)}B", from_width=_FULL_WIDTH),
+    )
+    return _Section(columns, rows, 2)
+
+
 def _sections(report: BusReport) -> list[_Section]:
     made = (
         _topics(report.topics),
@@ -163,6 +185,7 @@ def _sections(report: BusReport) -> list[_Section]:
         _receivers(report.receivers),
         _connections(report.connections),
         _gateways(report.gateways),
+        _keepers(report.keepers),
     )
     return [section for section in made if section.rows]
 

@@ -3,11 +3,14 @@
 import asyncio
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from keepers import Keepers, keeping, run_command, uri_of, writing
+from keepers import DEADLINE_S, Keepers, keeping, run_command, uri_of, writing
 
 pytestmark = pytest.mark.calm
 
@@ -89,6 +92,20 @@ def test_status_tells_that_too_few_keepers_are_there(cell_of_three: Keepers) -> 
     found = run_command("status", "--wait", "2s", "--duration", "500ms", FJM2_URI=uri_of(cell_of_three.port))
     assert found.returncode == 1
     assert "start its other keepers" in found.stderr
+
+
+def test_top_shows_keepers_and_asks_nobody(cell_of_one: Keepers) -> None:
+    one = cell_of_one.start("one", "--replicas", 1)
+    cell_of_one.until(lambda: one.state == "serving")
+    top = (sys.executable, "-m", "fjm2", "top", "--uri", uri_of(cell_of_one.port), "--once", "--duration", "6s")
+    told = subprocess.run((*top, "--json"), capture_output=True, text=True, timeout=DEADLINE_S)
+    (keeper,) = json.loads(told.stdout)["keepers"]
+    assert (keeper["state"], keeper["lag"], keeper["is_full"]) == ("serving", 0, False)
+    assert 0 < keeper["store_bytes"] <= keeper["allowed_bytes"]
+    assert keeper["free_bytes"] > 0
+    assert 0 < keeper["sync_s"] < 1
+    shown = subprocess.run(top, capture_output=True, text=True, timeout=DEADLINE_S).stdout
+    assert re.search(r"KEEPER +STATE +EPOCH +LAG +DISK .*\n.* at \S+ +serving ", shown), shown
 
 
 def test_bench_measures_a_directory_and_leaves_nothing(tmp_path: Path) -> None:

@@ -69,6 +69,9 @@ class Node:
 
     def announce(self, connection_id: int, now: float, **fields: Any) -> None:
         content = Announcement(connection_id, **fields).encode(1400)
+        self.command(content, now)
+
+    def command(self, content: bytes, now: float) -> None:
         self.say(Application(**self._next(), content=content), now)
 
     def write(self, connection_id: int, count: int, destination: Destination, size: int = 10) -> None:

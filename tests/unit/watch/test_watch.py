@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from sightings import PARITY_FTI, Node, train
 
 from fjm2.bus.presence import Flag
+from fjm2.cell.outgoing import State
 from fjm2.jms import Queue, TemporaryTopic, Topic
+from fjm2.keeper.status import KeeperStatus, StatusFlag
 from fjm2.norm import Train
 from fjm2.norm.core.quantize import rtt_of
 from fjm2.norm.core.wire import ObjectFlag
@@ -305,6 +307,55 @@ def test_unheard_answers_do_not_mean_given_up() -> None:
     watch.report(15.0)
     feed.publish(FEED, 1, 15.0)
     assert [one.given_up_by for one in watch.report(16.0).receivers] == [(), ()]
+
+
+# Keepers.
+
+KEEPER = KeeperStatus(
+    state=State.SERVING,
+    flags=0,
+    pid=12,
+    epoch=3,
+    configuration=1,
+    cell_id=99,
+    keeper_id=bytes(range(16)),
+    incarnation=1,
+    committed=7,
+    last_index=8,
+    table_version=2,
+    durable_lsn=5,
+    messages=1000,
+    store_bytes=1 << 30,
+    allowed_bytes=10 << 30,
+    live_bytes=4096,
+    waiting_bytes=0,
+    free_bytes=5 << 30,
+    sync_us=1500,
+    conflicts=0,
+    host="paris",
+)
+
+
+def test_keepers_are_reported_as_long_as_they_tell_their_status() -> None:
+    watch = watch_of()
+    behind = dataclasses.replace(KEEPER, keeper_id=bytes(16), state=State.FOLLOWER, messages=990, flags=StatusFlag.FULL)
+    Node(7, watch).command(behind.encode(), 1.0)
+    Node(8, watch).command(KEEPER.encode(), 10.0)
+    manager, follower = watch.report(11.0).keepers
+    assert (manager.host, manager.state, manager.epoch, manager.lag) == ("paris", "serving", 3, 0)
+    assert (manager.store_bytes, manager.free_bytes, manager.sync_s) == (1 << 30, 5 << 30, 0.0015)
+    assert (follower.state, follower.lag, follower.is_full) == ("follower", 10, True)
+    assert [one.state for one in watch.report(17.0).keepers] == ["serving"]
+    assert watch.report(30.0).keepers == ()
+
+
+def test_forged_keepers_take_little_memory() -> None:
+    watch = watch_of()
+    forger = Node(7, watch)
+    for number in range(1000):
+        forger.command(dataclasses.replace(KEEPER, keeper_id=number.to_bytes(16)).encode(), 1.0)
+    forger.command(KEEPER.encode()[:40], 1.0)
+    assert len(watch.report(2.0).keepers) == 256
 
 
 # Gateways.
