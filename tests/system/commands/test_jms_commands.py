@@ -60,18 +60,6 @@ def objects(out: bytes) -> list[Any]:
 # Publishing and subscribing.
 
 
-def test_the_rate_told_is_that_of_sending_not_of_buffering(uri: str) -> None:
-    count, size, rate_mbit = 400, 1000, 2.0
-    with starting(f"{uri}&rate={rate_mbit:g}mbit") as start:
-        arguments = ("--count", count, "--size", size, "--non-persistent")
-        code, _, err = start("pub", TOPIC, *arguments).end()
-    assert code == 0
-    told = re.search(r" in (\d+\.\d+) s, .* ([\d.,]+) Mbit/s; ", err)
-    assert told, err
-    assert float(told[2].replace(",", "")) <= 1.1 * rate_mbit
-    assert float(told[1]) >= 0.9 * count * size * 8e-6 / rate_mbit
-
-
 def test_a_message_reaches_all_subscribers(start: Start) -> None:
     subs = [start("sub", TOPIC, "--count", 1) for _ in range(2)]
     other = start("sub", "another", "--count", 1, "--timeout", 2)
