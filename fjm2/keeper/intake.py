@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fjm2.base.ledger import Ledger
-from fjm2.bus.lane import LANE_OF_PRIORITY
 from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
+from fjm2.bus.ledgers.ledger_tap import NumberedFrames
 from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG
 from fjm2.messages.frame import Frame
 from fjm2.messages.ledgers.run_columns import RunColumns, columns_of
@@ -16,8 +16,9 @@ from fjm2.store.laid_frames import LaidFrames
 
 from .counts import KeeperCounts
 
-_LANES: Final = np.array(LANE_OF_PRIORITY, np.uint8)
 _STORED, _URGENT, _COUNTED, _DECISION = range(4)
+_NO_MESSAGE: Final = -1
+"""Stands for the hash of a destination without subscriptions."""
 
 
 class FrameTaker(Protocol):
@@ -90,7 +91,7 @@ class FrameIntake:
                 self._pass_on(sender_id, columns, places, is_fetched)
 
     def _pass_on(self, sender_id: int, columns: RunColumns, places: NDArray[np.intp], is_fetched: bool) -> None:
-        headers, sections = columns.headers[places], columns.sections[places]
+        headers, numbered = columns.headers[places], NumberedFrames(columns, places)
         hashes = headers["destination_hash"]
         is_subscribed = np.isin(hashes, self.topics())
         is_kept = ((headers["flags"] & KIND_FLAGS) == QUEUE_FLAG) | is_subscribed
@@ -99,31 +100,13 @@ class FrameIntake:
         kinds = np.where(is_kept | is_any_kept, _STORED, _COUNTED)
         kinds[hashes == REQUESTS.frame_hash] = _URGENT
         kinds[hashes == DECISIONS.frame_hash] = _DECISION
-        lanes = _LANES[headers["priority"]]
-        producers, epochs, sequences = sections["producer_id"], sections["producer_epoch"], sections["sequence"]
-        is_same = (
-            (columns.starts[places[1:]] == columns.ends[places[:-1]])
-            & (producers[1:] == producers[:-1])
-            & (epochs[1:] == epochs[:-1])
-            & (sequences[1:] == sequences[:-1] + np.uint64(1))
-            & (lanes[1:] == lanes[:-1])
-            & (kinds[1:] == kinds[:-1])
-        )
-        starts = np.r_[0, np.flatnonzero(~is_same) + 1]
-        ends = np.r_[starts[1:], len(places)]
-        runs = zip(
-            *(column[starts].tolist() for column in (producers, epochs, lanes, sequences, kinds, places)),
-            (ends - starts).tolist(),
-            strict=True,
-        )
         now = self._clock()
-        for producer, epoch, lane, first, kind, place, count in runs:
-            ledger = Ledger(producer, epoch, lane)
+        for ledger, first, kind, place, count in numbered.runs(kinds):
             if kind == _DECISION:
                 self._pass_decisions(columns, ledger, first, place, count, now)
                 continue
             if not is_fetched:
-                self._on_taken(sender_id, producer)
+                self._on_taken(sender_id, ledger.producer_id)
             if kind == _COUNTED:
                 self._counts.frames_counted += count
                 self._cell.receive_counted(ledger, first, count, sender_id, now)
@@ -135,16 +118,10 @@ class FrameIntake:
             for index in range(count if is_urgent else 0):
                 self._noter.receive_request(ledger, first + index, columns.body(place + index))
         # Frames to different destinations may lie in one run.
-        is_first = np.r_[True, ~is_same | (hashes[1:] != hashes[:-1])]
-        starts = np.flatnonzero(is_first)
-        noted = is_subscribed[starts] & (kinds[starts] == _STORED)
-        messages = zip(
-            *(column[starts[noted]].tolist() for column in (hashes, producers, epochs, lanes, sequences)),
-            np.diff(starts, append=len(places))[noted].tolist(),
-            strict=True,
-        )
-        for frame_hash, producer, epoch, lane, first, count in messages:
-            self._noter.note_messages(frame_hash, Ledger(producer, epoch, lane), first, count)
+        messages = np.where(is_subscribed & (kinds == _STORED), hashes.astype(np.int64), _NO_MESSAGE)
+        for ledger, first, frame_hash, _, count in numbered.runs(messages):
+            if frame_hash != _NO_MESSAGE:
+                self._noter.note_messages(frame_hash, ledger, first, count)
 
     def _pass_decisions(
         self, columns: RunColumns, ledger: Ledger, first: int, place: int, count: int, now: float

@@ -31,27 +31,28 @@ class NumberedRun(NamedTuple):
     """Number of frames."""
 
 
-def numbered_runs(columns: RunColumns, places: NDArray[np.intp], kinds: NDArray[np.int64]) -> Iterator[NumberedRun]:
-    """Yield the runs among the frames at some places, each of which has a kind, and a number."""
-    sections, lanes = columns.sections[places], _LANES[columns.headers["priority"][places]]
-    producers, epochs, sequences = sections["producer_id"], sections["producer_epoch"], sections["sequence"]
-    is_same = (
-        (columns.starts[places[1:]] == columns.ends[places[:-1]])
-        & (producers[1:] == producers[:-1])
-        & (epochs[1:] == epochs[:-1])
-        & (sequences[1:] == sequences[:-1] + np.uint64(1))
-        & (lanes[1:] == lanes[:-1])
-        & (kinds[1:] == kinds[:-1])
-    )
-    starts = np.r_[0, np.flatnonzero(~is_same) + 1]
-    ends = np.r_[starts[1:], len(places)]
-    runs = zip(
-        *(column[starts].tolist() for column in (producers, epochs, lanes, sequences, kinds, places)),
-        (ends - starts).tolist(),
-        strict=True,
-    )
-    for producer, epoch, lane, first, kind, place, count in runs:
-        yield NumberedRun(Ledger(producer, epoch, lane), first, kind, place, count)
+class NumberedFrames:
+    """Numbered frames at some places of columns, to be parted into runs."""
+
+    def __init__(self, columns: RunColumns, places: NDArray[np.intp]) -> None:
+        """There must be one frame at least, and all must have a number."""
+        sections = columns.sections[places]
+        self._columns = sections["producer_id"], sections["producer_epoch"], _LANES[columns.headers["priority"][places]]
+        self._sequences, self._places = sections["sequence"], places
+        self._continues = (columns.starts[places[1:]] == columns.ends[places[:-1]]) & (
+            self._sequences[1:] == self._sequences[:-1] + np.uint64(1)
+        )
+        for column in self._columns:
+            self._continues &= column[1:] == column[:-1]
+
+    def runs(self, kinds: NDArray[np.int64]) -> Iterator[NumberedRun]:
+        """Yield the runs, if each frame has a kind."""
+        starts = np.r_[0, np.flatnonzero(~(self._continues & (kinds[1:] == kinds[:-1]))) + 1]
+        sizes = np.diff(starts, append=len(self._places)).tolist()
+        columns = (*self._columns, self._sequences, kinds, self._places)
+        runs = zip(*(column[starts].tolist() for column in columns), sizes, strict=True)
+        for producer, epoch, lane, first, kind, place, size in runs:
+            yield NumberedRun(Ledger(producer, epoch, lane), first, kind, place, size)
 
 
 class LedgerHearer(Protocol):
@@ -103,7 +104,7 @@ class LedgerTap:
         kinds = np.where(np.isin(hashes, self._wanted), hashes, _OTHER)
         kinds[hashes == DECISIONS.frame_hash] = _DECISION
         hearer = self._hearer
-        for ledger, first, kind, place, count in numbered_runs(columns, places, kinds):
+        for ledger, first, kind, place, count in NumberedFrames(columns, places).runs(kinds):
             if kind == _OTHER:
                 hearer.receive_others(ledger, first, count)
             elif kind == _DECISION:

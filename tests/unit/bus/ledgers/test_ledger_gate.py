@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fjm2.base.ledger import Ledger
+from fjm2.bus.ledgers.destinations import REQUESTS
 from fjm2.bus.ledgers.ledger_gate import LedgerGate
 from fjm2.bus.ledgers.ledger_room import LedgerRoom
 from fjm2.jms import BytesMessage, JMSError, Queue, Topic, UnconfirmedError
@@ -417,6 +418,24 @@ async def test_numbered_frames_are_shown_as_they_are_sent() -> None:
         (OTHER, Ledger(PRODUCER, EPOCH, 0), 1, [b"".join(one[0])]),
         (STORED, Ledger(PRODUCER, EPOCH, 2), 1, [b"".join(parts) for parts in many[0].parts()]),
     ]
+
+
+@in_loop
+async def test_a_request_is_numbered_even_if_there_is_no_room() -> None:
+    gate = open_gate(stream_bytes=2000)
+    while gate.admit(STORED, frame(size=400)) is not None:
+        pass
+    before = gate.newest(0).sequence
+    numbered, ledger, sequence, stored = gate.admit_request(frame(REQUESTS))
+    assert (ledger, sequence) == (Ledger(PRODUCER, EPOCH, 0), before + 1)
+    assert number_of(numbered) == (PRODUCER, EPOCH, sequence)
+    gate.confirmed_through(ledger, before)
+    assert not stored.done()
+    gate.confirmed_through(ledger, sequence)
+    assert stored.done()
+    gate.close(ERROR)
+    with pytest.raises(UnconfirmedError):
+        gate.admit_request(frame(REQUESTS))
 
 
 @in_loop

@@ -1,0 +1,177 @@
+"""Tests of the messages that a durable consumer holds."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
+from fjm2.bus.inbox import ConsumerSettings, Inbox, Received
+from fjm2.bus.losses.kinds import Loss
+from fjm2.jms.durable.inbox import MESSAGES_MAX, DurableInbox
+from fjm2.messages.destination import Destination, Topic
+from fjm2.messages.frame import FrameWriter
+from fjm2.messages.header import FILE, PERSISTENT, Kind
+from fjm2.messages.ledgers.ledger_number import with_ledger_number
+from fjm2.messages.selector import Selector
+
+TOPIC, OTHER = Topic("prices"), Topic("news")
+LEDGER, SECOND = Ledger(5, 0, 0), Ledger(6, 0, 0)
+CONNECTION = 77
+WRITER = FrameWriter(CONNECTION)
+
+
+def frame(body: bytes, destination: Destination = TOPIC, kind: int = Kind.BYTES, priority: int = 4) -> bytes:
+    parts = WRITER.write_body(int(kind), b"", body, destination, PERSISTENT, priority, 1)
+    return b"".join(with_ledger_number(parts, 5, 0, 1))
+
+
+class Consumer:
+    """An inbox, and what it tells."""
+
+    def __init__(
+        self, selector: str | None = None, left_out: int | None = None, settings: ConsumerSettings | None = None
+    ) -> None:
+        self.losses: list[Loss | None] = []
+        self.done: list[bool] = []
+        parsed = None if selector is None else Selector(selector)
+        self.rooms = 0
+        self.inbox = DurableInbox(
+            TOPIC, parsed, left_out, settings or ConsumerSettings(), self._note_room, self._note_loss
+        )
+        self.inbox.on_done = self.done.append
+
+    def _note_room(self) -> None:
+        self.rooms += 1
+
+    def _note_loss(self, _: Inbox, loss: Loss | None) -> None:
+        self.losses.append(loss)
+
+    def take(self, *frames: bytes, first: int = 1, ledger: Ledger = LEDGER, is_redelivered: bool = False) -> None:
+        self.inbox.take_frames(ledger, first, frames, is_redelivered=is_redelivered)
+
+    def pop(self) -> Received:
+        found = self.inbox.pop()
+        assert found is not None
+        return found
+
+
+def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def run() -> None:
+        asyncio.run(test())
+
+    run.__name__ = test.__name__
+    return run
+
+
+def test_what_is_released_is_done_by_ledger_and_range() -> None:
+    one = Consumer()
+    one.take(*(frame(b"%d" % number) for number in range(4)), first=7)
+    one.take(frame(b"x"), ledger=SECOND)
+    for _ in range(5):
+        one.inbox.release(one.pop())
+    assert one.done == [True] * 5
+    assert one.inbox.done_count == 5
+    assert one.inbox.take_done() == {LEDGER: RangeSet([(7, 11)]), SECOND: RangeSet([(1, 2)])}
+    assert one.inbox.take_done() == {}
+    assert (one.inbox.held, one.inbox.done_count) == (0, 0)
+
+
+def test_what_is_not_wanted_is_done_at_once() -> None:
+    one = Consumer("JMSPriority > 4", left_out=CONNECTION + 1)
+    one.take(frame(b"low"), frame(b"high", priority=5), frame(b"elsewhere", OTHER), frame(b"part", kind=FILE))
+    assert one.pop().body == b"high"
+    assert one.inbox.pop() is None
+    assert one.done == [False]
+    assert one.inbox.take_done() == {LEDGER: RangeSet([(1, 2), (3, 5)])}
+    assert one.losses == [Loss.UNSELECTABLE], "the file is told"
+    local = Consumer(left_out=CONNECTION)
+    local.take(frame(b"mine"))
+    assert local.inbox.pop() is None
+
+
+def test_what_was_delivered_before_is_flagged_and_comes_first() -> None:
+    one = Consumer()
+    one.take(frame(b"new"))
+    one.take(frame(b"old"), first=2, is_redelivered=True)
+    again = one.inbox.pop_again()
+    assert again is not None
+    assert (again.received.body, again.count) == (b"old", 2)
+    assert one.inbox.held == 2
+
+
+def test_room_is_bounded_in_messages_and_bytes() -> None:
+    one = Consumer()
+    assert one.inbox.room == MESSAGES_MAX
+    few = Consumer(settings=ConsumerSettings(messages_max=3))
+    few.take(frame(b"a"), frame(b"b"))
+    assert few.inbox.room == 1
+    few.take(frame(b"c"), first=3)
+    assert few.inbox.room == 0
+    large = Consumer(settings=ConsumerSettings(bytes_max=100_000))
+    large.take(frame(bytes(30_000)))
+    assert large.inbox.room == 2
+    large.inbox.close()
+    assert large.inbox.room == 0
+
+
+def test_a_full_inbox_drops_nothing_and_tells_when_it_has_room() -> None:
+    one = Consumer(settings=ConsumerSettings(messages_max=2, block_s=0))
+    one.take(*(frame(b"%d" % number) for number in range(6)))
+    assert one.inbox.messages_dropped == 0
+    popped = [one.pop() for _ in range(6)]
+    for received in popped[:4]:
+        one.inbox.release(received)
+    assert one.rooms == 0
+    one.inbox.release(popped[4])
+    assert one.rooms == 1
+    assert one.inbox.room == 1
+
+
+@in_loop
+async def test_a_new_life_forgets_what_waits_and_what_is_done() -> None:
+    one = Consumer()
+    one.take(*(frame(b"%d" % number) for number in range(4)))
+    one.take(frame(b"again"), first=5, is_redelivered=True)
+    done, late = one.pop(), one.pop()
+    one.inbox.release(done)
+    one.inbox.begin_settling()
+    one.inbox.begin_life()
+    assert not one.inbox.is_settling
+    assert one.inbox.pop() is None
+    assert one.inbox.pop_again() is None
+    assert (one.inbox.held, one.inbox.take_done()) == (1, {})
+    assert one.inbox.is_late(late)
+    one.inbox.release(late)
+    assert (one.inbox.late_count, one.inbox.take_done(), one.inbox.held) == (1, {}, 0)
+
+
+@in_loop
+async def test_messages_wait_while_an_acknowledgement_settles() -> None:
+    one = Consumer()
+    one.take(frame(b"a"), frame(b"b"))
+    one.inbox.begin_settling()
+    assert one.inbox.pop() is None
+    assert not one.inbox.has_waiting()
+    woken: list[bool] = []
+    one.inbox.wake = lambda: woken.append(True)
+    waiting = asyncio.ensure_future(one.inbox.settled())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    failed.set_exception(RuntimeError("not stored"))
+    one.inbox.end_settling_after(failed)
+    assert one.inbox.is_settling, "the acknowledgement is not safe"
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stored.set_result(None)
+    one.inbox.end_settling_after(stored)
+    await asyncio.wait_for(waiting, 1)
+    assert woken == [True]
+    assert one.pop().body == b"a"
+
+
+def test_a_message_that_is_forgone_is_not_acknowledged() -> None:
+    one = Consumer()
+    one.take(frame(b"a"))
+    one.inbox.forgo(one.pop())
+    assert (one.inbox.held, one.inbox.take_done(), one.done) == (0, {}, [])
