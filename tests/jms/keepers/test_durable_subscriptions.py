@@ -12,6 +12,8 @@ import pytest
 from adapter import WAIT_S, Api, eventually, listener
 from keeper_process import keeping
 
+from fjm2 import jms
+from fjm2.bus.presence import Announcement
 from fjm2.jms import (
     IllegalStateError,
     InvalidClientIDError,
@@ -231,6 +233,22 @@ async def test_u8_a_subscription_with_unacknowledged_messages_cannot_be_ended(ke
         await context.unsubscribe("name")
     await kept.acknowledge(message)
     await context.unsubscribe("name")
+
+
+async def test_u5_a_new_subscription_waits_until_publishers_know_it(
+    kept_uri: str, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    factory = jms.ConnectionFactory(kept_uri, client_id=client_of(topic))
+    async with factory.create_context() as context:
+        await context.ready()
+        presence, now = context.counted.presence, asyncio.get_running_loop().time()  # type: ignore[attr-defined]
+        presence.update(0x1234, Announcement(7, (0x1235,), "late publisher"), now)
+        creating = asyncio.ensure_future(context.create_durable_consumer(topic, "name"))
+        await eventually(lambda: "publishers_unaware" in caplog.text)
+        assert "late publisher" in caplog.text
+        assert not creating.done()
+        presence.update(0x1234, Announcement(7, (0x1235,), "late publisher", table_version=1 << 40), now)
+        await asyncio.wait_for(creating, WAIT_S)
 
 
 # Acknowledging.
