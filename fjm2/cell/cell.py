@@ -18,7 +18,7 @@ from .election import Election, is_plausible
 from .fetch_answer import answer_fetch
 from .founding import Founder, return_alone
 from .manager import Manager
-from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, State, StateChanged
+from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, SendCommand, State, StateChanged
 from .replica import NOBODY, Remembered, Replica
 from .service.clients import Clients
 from .service.section import ServiceSection
@@ -372,7 +372,9 @@ class Cell:
         if kept and (is_managing or fetch.reply_to == self._manager_node):
             self._context.events.append(Replay(fetch.reply_to, kept))
         if counted:
-            self.replica.send_counted(counted)
+            version = self.replica.readiness.version
+            told = Counted(cell_id=self.cell_id, table_version=version, ranges=counted)
+            self._context.outgoing.append(SendCommand(told))
 
     # Consequences
 

@@ -185,7 +185,7 @@ class Manager:
             self._claims_until = now if is_alone else now + CLAIMS_S
         if self.state is State.CLAIMING and now >= self._claims_until:
             self.state = State.SERVING
-            self._next_at = now  # clients go on when a heartbeat says so
+            self._beats.hurry(now)  # clients go on when a heartbeat says so
         if self.state is not State.RECOVERING:
             for records in (self._change.next_records(now), self._closing.next_records(now)):
                 if records:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from fjm2.base.errors import ConfigError
 from fjm2.base.ledger import Ledger
 
-from .context import Context
+from .context import Context, Storage
 from .decision_log import Appended, DecisionLog, Entry
 from .ledger_table import LedgerTable, Span
 from .outgoing import Decided, SendCommand, SendStored, TableChanged
@@ -342,25 +342,16 @@ class Replica:
             index = self.log.next_after(self.confirmable)
             if index > self.log.on_disk or any(not self.ledgers.is_on_disk(*span) for span in self._spans_of(index)):
                 return
-            if self._lacks_requests(index):
+            if self.is_stuck:
                 return
             self.confirmable = index
-
-    def _lacks_requests(self, index: int) -> bool:
-        """Return True if an entry grants a request whose frame is not here, though its sequence is known: the others
-        have released it, because their logs have the entry no more."""
-        return index >= self.log.first_index and any(
-            not self._context.storage.live(record.ledger, verdict.sequence, verdict.sequence + 1)
-            for record in self.log.entry(index).body.records
-            if isinstance(record, ApplyRecord)
-            for verdict in record.verdicts
-            if not verdict.reason and self.ledgers.is_on_disk(record.ledger, verdict.sequence, verdict.sequence + 1)
-        )
 
     @property
     def is_stuck(self) -> bool:
         """True if only a snapshot helps: the next entry grants a request that nobody else may have any more."""
-        return self.confirmable < self.log.on_disk and self._lacks_requests(self.log.next_after(self.confirmable))
+        index = self.log.next_after(self.confirmable)
+        is_entry = self.confirmable < self.log.on_disk and index >= self.log.first_index
+        return is_entry and lacks_requests(self.log.entry(index), self.ledgers, self._context.storage)
 
     def _spans_of(self, index: int) -> Iterator[Span]:
         if index < self.log.first_index:
@@ -442,11 +433,6 @@ class Replica:
         on_disk = self.confirmable if self.log.epoch_at(self.confirmable) == epoch else 0
         return Progress(self.decision_ledger(epoch), on_disk, max(on_disk, self.log.on_disk if on_disk else 0))
 
-    def send_counted(self, ranges: tuple[Range, ...]) -> None:
-        """Tell those who fetch that sequences need no keeping."""
-        command = Counted(cell_id=self._context.cell_id, table_version=self.readiness.version, ranges=ranges)
-        self._context.outgoing.append(SendCommand(command))
-
     def fetch_frames(self, ranges: Sequence[Range], now: float) -> None:
         """Ask for frames, unless it was done a moment ago."""
         if ranges and now >= self._fetch_at[FRAMES]:
@@ -498,6 +484,18 @@ def spans_of(record: Record) -> list[Span]:
             return [Span(record.ledger, first, last + 1) for first, last in record.final]
         case _:
             return []
+
+
+def lacks_requests(entry: Entry, ledgers: LedgerTable, storage: Storage) -> bool:
+    """Return True if an entry grants a request whose sequence is known here, and whose frame is not: others released it
+    because their logs have the entry no more."""
+    return any(
+        not storage.live(record.ledger, verdict.sequence, verdict.sequence + 1)
+        for record in entry.body.records
+        if isinstance(record, ApplyRecord)
+        for verdict in record.verdicts
+        if not verdict.reason and ledgers.is_on_disk(record.ledger, verdict.sequence, verdict.sequence + 1)
+    )
 
 
 def _span(each: Range) -> Span:

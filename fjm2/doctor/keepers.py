@@ -61,7 +61,7 @@ def _cell_problems(found: list[KeeperStatus], serving: list[KeeperStatus], cells
         yield fault(
             "keepers",
             "two_cells",
-            f"{len(cells)} cells are on this bus ({names}): the smaller one serves nothing, and keeps to "
+            f"{counted(len(cells), 'cell')} are on this bus ({names}): the smaller one serves nothing, and keeps to "
             "itself what it has",
             f"stop the keepers of one cell, such as {_name(stranded[0])}, or give them another bus",
             cells=sorted(f"{cell:016x}" for cell in cells),

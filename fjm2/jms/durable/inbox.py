@@ -153,7 +153,7 @@ class DurableInbox(Inbox):
         self.on_done(True)
 
     def release_run(self, run: ReceivedRun) -> None:
-        raise AssertionError(f"{len(run)} messages: a durable consumer gets no runs")
+        raise AssertionError(f"{run}: a durable consumer gets no runs")
 
     def forgo(self, received: Received) -> None:
         super().release(received)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fjm2.base.errors import FJM2Error
+from fjm2.base.quantities import counted
 from fjm2.messages.errors import JMSError, ResourceAllocationError
 
 from ..settings import ClientSettings
@@ -44,7 +45,9 @@ class OwnKeeper:
             raise _error(use.failure)
         if not is_heard:
             replicas = self._settings.replicas
-            reason = use.standing_by or f"replicas={replicas}: a cell begins when {replicas} keepers are there"
+            reason = (
+                use.standing_by or f"replicas={replicas}: a cell begins when {counted(replicas, 'keeper')} are there"
+            )
             raise ResourceAllocationError(
                 f"no keeper serves fjm2://{self._config.group}:{self._config.port} after {SERVE_S:g} s, but "
                 f"keep={self._settings.keep} was given: {reason}",

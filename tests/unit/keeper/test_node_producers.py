@@ -1,5 +1,6 @@
 """Tests of the writers behind a node, of which a request for STORED has to reach all."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,10 @@ class AskedCell:
 
 
 def test_a_request_reaches_all_writers_of_a_node() -> None:
+    asyncio.run(check_that_a_request_reaches_all_writers_of_a_node())
+
+
+async def check_that_a_request_reaches_all_writers_of_a_node() -> None:
     cell: Any = AskedCell()
     handlers: dict[int, Any] = {}
     heard = SimpleNamespace(
@@ -36,6 +41,7 @@ def test_a_request_reaches_all_writers_of_a_node() -> None:
         signals.note_writer(node_id, producer_id)
     handlers[STORED_TYPE](SimpleNamespace(sender_id=1))
     assert cell.asked == [(10, 1), (11, 1)]
+    signals.stop_hearing()
 
 
 def test_the_oldest_writers_are_forgotten() -> None:
