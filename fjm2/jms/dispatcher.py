@@ -242,7 +242,7 @@ class Dispatcher:
                 if not inbox.is_settling:
                     return None
                 await inbox.settled()  # otherwise a message that waits would seem not to be there
-                return self.opener.take(inbox) if self.listeners.is_started else None
+                return self.opener.take(inbox) if self.listeners.is_started and not inbox.is_closed else None
         return await self._wait(inbox, timeout_s)
 
     async def receive_batch(self, inbox: Inbox, messages_max: int, wait_s: float) -> list[BatchItem]:

@@ -36,6 +36,7 @@ from fjm2.cell.wire.requests import Ack, decode_request
 from ..sends.cell_driver import CellDriver
 from .consumer import DurableConsumer, SessionOwner
 from .hub import DurableHub
+from .inbox import DurableInbox
 
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
@@ -133,7 +134,9 @@ class DurableClient:
         ranges = [(ledger, first, end - 1) for ledger, each in done.items() for first, end in each]
         number = self._subscriber.acknowledge(consumer.handle, ranges, self._loop.time())
         decision = self._decision(consumer.session_number, number)
-        decision.add_done_callback(lambda _: consumer.inbox.end_settling())
+        settling = consumer.settling
+        if settling is not None:
+            decision.add_done_callback(lambda _: consumer.inbox.end_settling(settling))
         return decision
 
     def set_room(self, consumer: DurableConsumer) -> None:
@@ -203,14 +206,11 @@ class DurableClient:
         self._subscriber.note_sent(number, sent.ledger, sent.sequence, now)
         sent.stored.add_done_callback(partial(self._note_stored, sent.ledger, sent.sequence))
         request = decode_request(body)
-        if isinstance(request, Ack):
-            settling = [
-                each.inbox
-                for each in self.consumers.values()
-                if each.inbox.is_settling and each.session_number == request.session
-            ]
-            for inbox in settling:
-                sent.stored.add_done_callback(inbox.end_settling_after)
+        session = request.session if isinstance(request, Ack) else None
+        for consumer in self.consumers.values():
+            if consumer.settling is not None and consumer.session_number == session:
+                sent.stored.add_done_callback(partial(_end_settling, consumer.inbox, consumer.settling))
+                consumer.settling = None
 
     def _note_stored(self, ledger: Ledger, sequence: int, stored: "asyncio.Future[None]") -> None:
         if not stored.cancelled() and stored.exception() is None:
@@ -271,6 +271,12 @@ class DurableClient:
         for _, decision in self._decisions.values():
             decision.cancel()
         await self._hub.remove(self)
+
+
+def _end_settling(inbox: DurableInbox, settling: "asyncio.Future[None]", stored: "asyncio.Future[None]") -> None:
+    """Let an inbox go on if its acknowledgement is stored."""
+    if not stored.cancelled() and stored.exception() is None:
+        inbox.end_settling(settling)
 
 
 def _sized(frame: bytes) -> tuple[bytes, int]:

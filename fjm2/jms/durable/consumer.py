@@ -78,6 +78,10 @@ class DurableConsumer:
         """Result of the request for it: a refusal, or the version of the table that has the subscription."""
         self.closed: asyncio.Future[None] | None = None
         """Done when the cell has closed it; None before it was asked to."""
+        self.settling: asyncio.Future[None] | None = None
+        """Settling of the inbox that ends when the next acknowledgement of the session is stored."""
+        self.is_placed = False
+        """True from the time at which the cell made it until the cell lost it."""
         self.is_lingering = False
         """True if it is closed, and the client has messages of it that it did not acknowledge."""
         self._client = client
@@ -121,6 +125,7 @@ class DurableConsumer:
         self._cancel()
         if not self.handle or not self.inbox.done_count:
             return None
+        self.settling = self.inbox.settling
         return self._client.acknowledge(self, self.inbox.take_done())
 
     def lose_place(self) -> None:

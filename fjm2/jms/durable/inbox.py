@@ -130,7 +130,7 @@ class DurableInbox(Inbox):
         self._life += 1
         self._done.clear()
         self.done_count = 0
-        self.end_settling()
+        self.end_settling(self._settling)
         for delivery in self.again:
             self.forgo(delivery.received)
         self.again.clear()
@@ -178,22 +178,26 @@ class DurableInbox(Inbox):
         return self._settling is not None
 
     def begin_settling(self) -> None:
-        """Deliver nothing until `end_settling`."""
+        """Deliver nothing until `end_settling`, which names the `settling` that begins now."""
         if self._settling is None:
             self._settling = asyncio.get_running_loop().create_future()
 
-    def end_settling(self) -> None:
-        """Deliver messages again."""
-        settling, self._settling = self._settling, None
-        if settling is not None:
+    @property
+    def settling(self) -> "asyncio.Future[None] | None":
+        """Future of the present settling; None if there is none."""
+        return self._settling
+
+    def end_settling(self, settling: "asyncio.Future[None] | None") -> None:
+        """Deliver messages again, unless another message settles by now."""
+        if settling is not None and settling is self._settling:
+            self._settling = None
             settling.set_result(None)
             if self.wake is not None and self.has_waiting():
                 self.wake()
 
-    def end_settling_after(self, stored: "asyncio.Future[None]") -> None:
-        """Deliver messages again, if the acknowledgement is stored."""
-        if not stored.cancelled() and stored.exception() is None:
-            self.end_settling()
+    def close(self) -> None:
+        super().close()
+        self.end_settling(self._settling)
 
     async def settled(self) -> None:
         while self._settling is not None:

@@ -64,7 +64,7 @@ class DurableSession:
 
     async def create(self, wanted: Wanted, selector: Selector | None) -> DurableInbox:
         """Create a consumer, and return its inbox."""
-        await self._end_lingering(wanted.name)
+        await self._end_lingering(wanted.name, gives_back=True)
         endpoint = self._endpoint
         kind = OneByOneInbox if self.mode is SessionMode.AUTO_ACKNOWLEDGE else DurableInbox
         left_out = endpoint.connection_id if wanted.no_local else None
@@ -78,6 +78,7 @@ class DurableSession:
             version = await self._establish(consumer)
             await wait_for_publishers(endpoint.bus, str(wanted), version)
             endpoint.check_open()
+            self._dispatcher.check_open()
         except BaseException:
             self._forget(consumer)
             self._client.close_consumer(consumer)
@@ -98,6 +99,7 @@ class DurableSession:
                 except TimeoutError:
                     raise silent_cell(subject, self._endpoint.bus.config, DECIDED_S) from None
                 if not isinstance(outcome, Reason):
+                    consumer.is_placed = True
                     return outcome
                 is_taken = outcome is Reason.CLIENT_ID_TAKEN and self._loop.time() < taken_until
                 if not is_taken and outcome is not Reason.NO_SESSION:
@@ -129,8 +131,9 @@ class DurableSession:
         if self._outcome is not None and not self._outcome.done():
             self._outcome.set_result(reason)
         for consumer in lost:
+            was_placed, consumer.is_placed = consumer.is_placed, False
             is_wanted = consumer in self.consumers and not consumer.inbox.is_closed
-            if is_wanted and consumer.outcome is not None and not self._is_closed and not self._establishing.locked():
+            if was_placed and is_wanted and not self._is_closed:
                 self._start(self._resume(consumer))
             elif consumer.is_lingering:
                 self._forget(consumer)
@@ -204,7 +207,7 @@ class DurableSession:
     async def unsubscribe(self, name: str) -> None:
         """End a subscription."""
         subject = f"subscription {name!r}"
-        await self._end_lingering(name, closes=False)
+        await self._end_lingering(name, gives_back=False)
         until = self._loop.time() + DECIDED_S
         try:
             async with asyncio.timeout_at(until):
@@ -222,11 +225,14 @@ class DurableSession:
         if reason is not Reason.GRANTED:
             raise refusal(subject, reason)
 
-    async def _end_lingering(self, name: str, *, closes: bool = True) -> None:
-        """Close consumers of a subscription whose messages the client has not acknowledged: they come again."""
+    async def _end_lingering(self, name: str, *, gives_back: bool) -> None:
+        """Close consumers of a subscription that linger for nothing. With `gives_back`, close all that linger: what the
+        client has not acknowledged comes again."""
+        deliveries = self._dispatcher.deliveries
         for consumer in [each for each in self.consumers if each.is_lingering and each.wanted.name == name]:
-            if closes:
-                self._dispatcher.deliveries.forget(consumer.inbox)
+            if gives_back:
+                deliveries.forget(consumer.inbox)
+            if not deliveries.tracks(consumer.inbox):
                 self._forget(consumer)
                 await self._close(consumer)
 

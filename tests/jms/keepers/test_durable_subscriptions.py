@@ -379,6 +379,21 @@ async def test_c4_messages_of_a_closed_consumer_come_again_to_the_next_one(kept:
     assert await received(consumer, 2) == [("a", True), ("b", True)]
 
 
+async def test_c4_a_closed_consumer_whose_messages_are_recovered_is_gone(kept: Api, topic: Topic) -> None:
+    context = await reader(kept, topic)
+    consumer = await context.create_durable_consumer(topic, "name")
+    await send(kept, topic, "a")
+    await bodies(consumer, 1)
+    await consumer.close()
+    await context.recover()
+    await context.acknowledge()  # nothing: the message comes again to the next consumer
+    consumer = await context.create_durable_consumer(topic, "name")
+    assert await received(consumer, 1) == [("a", True)]
+    await consumer.close()
+    await context.recover()
+    await context.unsubscribe("name")
+
+
 # Transactions.
 
 

@@ -26,9 +26,9 @@ async def read(uri: str, client_id: str, mode: SessionMode) -> None:
         async for message in consumer:
             count += 1
             print(message.get_body(str), int(message.redelivered), flush=True)
-            if count % ACKED_TOGETHER == 0 and mode is SessionMode.CLIENT_ACKNOWLEDGE:
+            if count % ACKED_TOGETHER == 0 and mode in (SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED):
                 try:
-                    await message.acknowledge()
+                    await (message.acknowledge() if mode is SessionMode.CLIENT_ACKNOWLEDGE else context.commit())
                 except IllegalStateError as error:
                     print(error.error_code, flush=True)
                 else:

@@ -77,10 +77,11 @@ def test_what_is_sent_while_the_consumer_is_away_comes_once_and_in_order(cell: K
     assert asyncio.run(drained(uri)) == []
 
 
-def test_a_killed_consumer_gets_again_what_it_did_not_acknowledge(cell: Keepers) -> None:
+@pytest.mark.parametrize("mode", [SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED])
+def test_a_killed_consumer_gets_again_what_it_did_not_acknowledge(cell: Keepers, mode: SessionMode) -> None:
     uri = uri_of(cell.port)
     subscribe(uri)
-    program, sending = reader(uri), sender(uri, 0, 2000)
+    program, sending = reader(uri, mode=mode), sender(uri, 0, 2000)
     with running(program, sending):
         program.until_ready()
         program.until(lambda: len(program.acknowledged) >= 500)
@@ -92,6 +93,22 @@ def test_a_killed_consumer_gets_again_what_it_did_not_acknowledge(cell: Keepers)
     assert numbers(rest) == list(range(2000 - len(rest), 2000)), "in order, and each once"
     assert 2000 - len(rest) in (len(acknowledged), len(acknowledged) + 50), "the last acknowledgement may have counted"
     assert all(message.redelivered for message in rest if int(message.get_body(str)) in before)
+
+
+def test_a_killed_session_that_acknowledges_by_itself_repeats_one_message(cell: Keepers) -> None:
+    uri = uri_of(cell.port)
+    subscribe(uri)
+    program = reader(uri, mode=SessionMode.AUTO_ACKNOWLEDGE)
+    with running(program):
+        program.until_ready()
+        sent(uri, 500)
+        program.until(lambda: len(program.messages) > 50, 60.0)
+        program.kill()
+    handled = [number for number, _ in program.messages]
+    rest = numbers(asyncio.run(drained(uri)))
+    assert handled == list(range(len(handled)))
+    assert rest == list(range(500 - len(rest), 500))
+    assert rest[0] >= handled[-1], "the last message that was handled may come again, and no other"
 
 
 def test_keepers_are_killed_while_messages_flow(cell: Keepers) -> None:

@@ -158,13 +158,10 @@ async def test_messages_wait_while_an_acknowledgement_settles() -> None:
     waiting = asyncio.ensure_future(one.inbox.settled())
     await asyncio.sleep(0)
     assert not waiting.done()
-    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    failed.set_exception(RuntimeError("not stored"))
-    one.inbox.end_settling_after(failed)
-    assert one.inbox.is_settling, "the acknowledgement is not safe"
-    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    stored.set_result(None)
-    one.inbox.end_settling_after(stored)
+    one.inbox.end_settling(None)
+    one.inbox.end_settling(asyncio.get_running_loop().create_future())
+    assert one.inbox.is_settling, "that was of another message"
+    one.inbox.end_settling(one.inbox.settling)
     await asyncio.wait_for(waiting, 1)
     assert woken == [True]
     assert one.pop().body == b"a"
