@@ -5,6 +5,7 @@ Cells are founded in a moment, in a time of their own that ends when they join t
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -37,6 +38,8 @@ GROUP = "239.192.57.40"
 _FOUNDING_S = 20.0
 """Time of its own in which a cell is founded, and begins to serve."""
 _STEP_S = 0.01
+_AGAIN_S = 1.0
+"""Time after which something is proposed again: a manager that was paused has stepped down."""
 _SYNC_S = 0.001
 """Time that a disk takes."""
 _READ_BYTES = 1 << 30
@@ -296,11 +299,15 @@ class LocalCell:
         self.keepers: list[LocalKeeper] = []
         self.keepers += [LocalKeeper(self.keepers, one, LocalStore(one, store)) for one in range(1, size + 1)]
         self._version = 0
+        self._served: LocalKeeper | None = None
 
     @property
     def manager(self) -> LocalKeeper:
-        """The keeper that serves."""
-        return next(keeper for keeper in self.keepers if not keeper.is_cut_off and keeper.cell.is_serving)
+        """The keeper that serves, or the last one that did: one that was paused steps down, and is elected again."""
+        serving = (keeper for keeper in self.keepers if not keeper.is_cut_off and keeper.cell.is_serving)
+        self._served = next(serving, self._served)
+        assert self._served is not None
+        return self._served
 
     @property
     def is_serving(self) -> bool:
@@ -325,7 +332,7 @@ class LocalCell:
         assert self.is_serving
 
     def decide(self, *records: Record) -> None:
-        """Decide something."""
+        """Decide something, if a keeper serves."""
         self.manager.call(lambda cell: cell.propose(records, asyncio.get_running_loop().time()))
 
     async def subscribe(self, *destinations: Destination) -> None:
@@ -334,13 +341,17 @@ class LocalCell:
             self._version += 1
             place = Place(destination.kind_flags, destination.name)
             subscription = Subscription(1, place, "client", f"name {self._version}", "")
-            self.decide(TableRecord(self._version, True, subscription, ()))
-            for keeper in self.keepers:
-                if not keeper.is_joined:
-                    keeper.write()
-                    keeper.settle()
-        while self.manager.cell.replica.table.version != self._version:  # noqa: ASYNC110
-            await asyncio.sleep(_STEP_S)
+            record = TableRecord(self._version, True, subscription, ())
+            again_at = 0.0
+            while not self.is_serving or self.manager.cell.replica.table.version != self._version:
+                if self.is_serving and time.monotonic() >= again_at:
+                    again_at = time.monotonic() + _AGAIN_S
+                    self.decide(record)
+                    for keeper in self.keepers:
+                        if not keeper.is_joined:
+                            keeper.write()
+                            keeper.settle()
+                await asyncio.sleep(_STEP_S)
 
     def join(self) -> None:
         """Let the keepers speak on the bus."""

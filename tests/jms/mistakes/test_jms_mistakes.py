@@ -194,7 +194,7 @@ async def test_a_union_fits_if_one_of_its_types_does(api: Api) -> None:
     consumer = await context.create_consumer(TOPIC)
     for body in ("text", {"price": 1}, [1]):
         await context.send(TOPIC, body)
-    unfit = "is a str: expected a int | float$"
+    unfit = "is a str: expected an int | float$"
     with pytest.raises(MessageFormatError, match=unfit.replace("|", r"\|")):
         await consumer.receive_body(int | float, WAIT_S)
     assert await consumer.receive_body(dict[str, int] | str | None, WAIT_S) == "text"  # it comes again
