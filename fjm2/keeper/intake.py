@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fjm2.base.ledger import Ledger
 from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
-from fjm2.bus.ledgers.ledger_tap import NumberedFrames
+from fjm2.bus.ledgers.ledger_tap import NumberedFrames, NumberedRun, one_run
 from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG
 from fjm2.messages.frame import Frame
 from fjm2.messages.ledgers.run_columns import RunColumns, columns_of
@@ -86,9 +86,29 @@ class FrameIntake:
         for columns in columns_of(frames):
             intact = columns.intact()
             self._counts.frames_broken += int(np.count_nonzero(columns.has_number)) - int(np.count_nonzero(intact))
+            if intact.all() and columns.are_one_run():
+                self._pass_one_run(sender_id, columns, is_fetched)
+                continue
             places = np.flatnonzero(intact)
             if len(places):
                 self._pass_on(sender_id, columns, places, is_fetched)
+
+    def _pass_one_run(self, sender_id: int, columns: RunColumns, is_fetched: bool) -> None:
+        """Pass on frames that are one run, as nearly all are, in a fraction of the time of `_pass_on`."""
+        header = columns.headers[0]
+        frame_hash = int(header["destination_hash"])
+        is_subscribed = frame_hash in self.topics()
+        if frame_hash == DECISIONS.frame_hash:
+            kind = _DECISION
+        elif frame_hash == REQUESTS.frame_hash:
+            kind = _URGENT
+        else:
+            is_kept = int(header["flags"]) & KIND_FLAGS == QUEUE_FLAG or is_subscribed
+            kind = _STORED if is_kept or is_fetched or not self.knows_table() else _COUNTED
+        run = one_run(columns, kind)
+        self._pass_run(sender_id, columns, run, is_fetched, self._clock())
+        if is_subscribed and kind == _STORED:
+            self._noter.note_messages(frame_hash, run.ledger, run.first, run.size)
 
     def _pass_on(self, sender_id: int, columns: RunColumns, places: NDArray[np.intp], is_fetched: bool) -> None:
         headers, numbered = columns.headers[places], NumberedFrames(columns, places)
@@ -101,36 +121,39 @@ class FrameIntake:
         kinds[hashes == REQUESTS.frame_hash] = _URGENT
         kinds[hashes == DECISIONS.frame_hash] = _DECISION
         now = self._clock()
-        for ledger, first, kind, place, count in numbered.runs(kinds):
-            if kind == _DECISION:
-                self._pass_decisions(columns, ledger, first, place, count, now)
-                continue
-            if not is_fetched:
-                self._on_taken(sender_id, ledger.producer_id)
-            if kind == _COUNTED:
-                self._counts.frames_counted += count
-                self._cell.receive_counted(ledger, first, count, sender_id, now)
-                continue
-            self._counts.frames_stored += count
-            frames = _laid(columns, place, count)
-            is_urgent = kind == _URGENT
-            self._cell.receive_frames(ledger, first, frames, sender_id, now, is_fetched=is_fetched, is_urgent=is_urgent)
-            for index in range(count if is_urgent else 0):
-                self._noter.receive_request(ledger, first + index, columns.body(place + index))
+        for run in numbered.runs(kinds):
+            self._pass_run(sender_id, columns, run, is_fetched, now)
         # Frames to different destinations may lie in one run.
         messages = np.where(is_subscribed & (kinds == _STORED), hashes.astype(np.int64), _NO_MESSAGE)
         for ledger, first, frame_hash, _, count in numbered.runs(messages):
             if frame_hash != _NO_MESSAGE:
                 self._noter.note_messages(frame_hash, ledger, first, count)
 
-    def _pass_decisions(
-        self, columns: RunColumns, ledger: Ledger, first: int, place: int, count: int, now: float
-    ) -> None:
-        if ledger.producer_id != self._cell.cell_id:
-            self._counts.decisions_foreign += count
+    def _pass_run(self, sender_id: int, columns: RunColumns, run: NumberedRun, is_fetched: bool, now: float) -> None:
+        ledger, first, kind, place, count = run
+        if kind == _DECISION:
+            self._pass_decisions(columns, run, now)
             return
-        for index in range(count):
-            self._cell.receive_entry(ledger.producer_epoch, first + index, columns.body(place + index), now)
+        if not is_fetched:
+            self._on_taken(sender_id, ledger.producer_id)
+        if kind == _COUNTED:
+            self._counts.frames_counted += count
+            self._cell.receive_counted(ledger, first, count, sender_id, now)
+            return
+        self._counts.frames_stored += count
+        frames = _laid(columns, place, count)
+        is_urgent = kind == _URGENT
+        self._cell.receive_frames(ledger, first, frames, sender_id, now, is_fetched=is_fetched, is_urgent=is_urgent)
+        for index in range(count if is_urgent else 0):
+            self._noter.receive_request(ledger, first + index, columns.body(place + index))
+
+    def _pass_decisions(self, columns: RunColumns, run: NumberedRun, now: float) -> None:
+        if run.ledger.producer_id != self._cell.cell_id:
+            self._counts.decisions_foreign += run.size
+            return
+        for index in range(run.size):
+            body = columns.body(run.place + index)
+            self._cell.receive_entry(run.ledger.producer_epoch, run.first + index, body, now)
 
 
 def _laid(columns: RunColumns, place: int, count: int) -> LaidFrames:

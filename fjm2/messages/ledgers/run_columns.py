@@ -2,6 +2,7 @@
 frame and without a copy."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,19 @@ class RunColumns:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def are_one_run(self) -> bool:
+        """Return True if all frames have consecutive numbers of one ledger, the same destination, flags and priority,
+        and lie one behind the other."""
+        if len(self.starts) == 1:
+            return True
+        is_same = (
+            self.starts[1:].tobytes() == self.ends[:-1].tobytes()
+            and all(_is_constant(self.headers[name]) for name in ("destination_hash", "flags", "priority"))
+            and all(_is_constant(self.sections[name]) for name in ("producer_id", "producer_epoch"))
+        )
+        sequences = self.sections["sequence"]
+        return is_same and bool((sequences[1:] == sequences[:-1] + _ONE).all())
+
     def intact(self) -> NDArray[np.bool_]:
         """Return True for each frame that has a number, and whose checksum is right."""
         intact = self.has_number.copy()
@@ -72,6 +86,12 @@ class RunColumns:
 
 
 _HEADER_PLACES = np.arange(HEADER_BYTES)
+_ONE = np.uint64(1)
+
+
+def _is_constant(column: NDArray[Any]) -> bool:
+    first: NDArray[Any] = column[:1]
+    return column.tobytes() == first.tobytes() * len(column)
 
 
 def columns_of(frames: Sequence[Frame]) -> Iterator[RunColumns]:

@@ -1,6 +1,7 @@
 """Tests of the sorting of frames for the cell."""
 
 from collections.abc import Sequence
+from random import Random
 
 import numpy as np
 import pytest
@@ -173,3 +174,45 @@ def test_decisions_are_passed_on_one_by_one_if_they_are_of_the_cell() -> None:
     cell, counts = taken(*entries, foreign)
     assert cell.calls == [("entry", 3, 7, b"7"), ("entry", 3, 8, b"8")]
     assert counts.decisions_foreign == 1
+
+
+def by_frame(cell: Taken) -> list[tuple[object, ...]]:
+    """Return what a cell got and was told, a tuple for each frame."""
+    found: list[tuple[object, ...]] = []
+    for kind, *rest in cell.calls + cell.noted:
+        match kind, rest:
+            case "frames", [ledger, int(first), list(frames), *more]:
+                found += [(kind, ledger, first + index, each, *more) for index, each in enumerate(frames)]
+            case "counted", [ledger, int(first), int(count), source]:
+                found += [(kind, ledger, first + index, source) for index in range(count)]
+            case "messages", [frame_hash, ledger, int(first), int(count)]:
+                found += [(kind, frame_hash, ledger, first + index) for index in range(count)]
+            case _:
+                found.append((kind, *rest))
+    return sorted(found, key=repr)
+
+
+@pytest.mark.parametrize("is_fetched", [False, True])
+def test_frames_in_one_run_are_sorted_as_each_alone_is(is_fetched: bool) -> None:
+    """Runs of frames that are alike, and those in which one thing changes, take different ways."""
+    random = Random(7)
+    others = [TOPIC, QUEUE, Topic("others"), REQUESTS, TemporaryQueue("replies")]
+    for _ in range(300):
+        sequence, count = random.randrange(1, 5), random.randrange(1, 8)
+        alike = {"destination": random.choice(others), "priority": random.choice([4, 9]), "epoch": 0}
+        changed = random.choice([{}, {}, {"destination": TOPIC}, {"priority": 5}, {"epoch": 1}])
+        frames = []
+        for index in range(count):
+            options = alike | (changed if index == count // 2 else {})
+            frames.append(frame(sequence=sequence, **options))  # type: ignore[arg-type]
+            sequence += random.choice([1, 1, 1, 1, 2])
+        if random.random() < 0.1:
+            frames[-1] = frames[-1][:-1] + b"?"  # its checksum is wrong
+        topics = random.choice([[], [TOPIC.frame_hash], [TOPIC.frame_hash, Topic("others").frame_hash]])
+        knows_table = random.random() < 0.9
+        whole, counts = taken(*frames, topics=topics, is_fetched=is_fetched, knows_table=knows_table)
+        parts = [taken(each, topics=topics, is_fetched=is_fetched, knows_table=knows_table) for each in frames]
+        expected = [call for cell, _ in parts for call in by_frame(cell)]
+        assert by_frame(whole) == sorted(expected, key=repr)
+        for name in ("frames_stored", "frames_counted", "frames_broken"):
+            assert getattr(counts, name) == sum(getattr(each, name) for _, each in parts)

@@ -1,5 +1,7 @@
 """Tests of the tap that hears numbered frames for durable consumers."""
 
+from random import Random
+
 import pytest
 
 from fjm2.base.ledger import Ledger
@@ -95,3 +97,37 @@ def test_a_broken_frame_is_dropped_and_counted(place: int) -> None:
     calls, tap = heard(frame(PRICES, 1), bytes(broken), frame(PRICES, 3))
     assert [call[2:] for call in calls] == [(1, [frame(PRICES, 1)]), (3, [frame(PRICES, 3)])]
     assert tap.frames_broken == 1
+
+
+def by_frame(calls: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Return what a hearer got, a tuple for each frame."""
+    found: list[tuple[object, ...]] = []
+    for call in calls:
+        match call:
+            case [kind, ledger, int(first), list(frames)]:
+                found += [(kind, ledger, first + index, each) for index, each in enumerate(frames)]
+            case ["others", ledger, int(first), int(count)]:
+                found += [("others", ledger, first + index) for index in range(count)]
+            case _:
+                found.append(call)
+    return found
+
+
+def test_frames_in_one_run_are_passed_on_as_each_alone_is() -> None:
+    """Runs of frames that are alike, and those in which one thing changes, take different ways."""
+    random = Random(7)
+    for _ in range(300):
+        sequence, count = random.randrange(1, 5), random.randrange(1, 8)
+        alike = {"destination": random.choice([PRICES, NEWS, DECISIONS]), "priority": random.choice([4, 9]), "epoch": 0}
+        changed = random.choice([{}, {}, {"destination": PRICES}, {"priority": 5}, {"epoch": 1}])
+        frames = []
+        for index in range(count):
+            options = alike | (changed if index == count // 2 else {})
+            frames.append(frame(sequence=sequence, **options))  # type: ignore[arg-type]
+            sequence += random.choice([1, 1, 1, 1, 2])
+        if random.random() < 0.1:
+            frames[-1] = frames[-1][:-1] + b"?"  # its checksum is wrong
+        calls, tap = heard(*frames)
+        parts = [heard(each) for each in frames]
+        assert by_frame(calls) == [call for each, _ in parts for call in by_frame(each)]
+        assert tap.frames_broken == sum(each.frames_broken for _, each in parts)
