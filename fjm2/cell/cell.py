@@ -358,7 +358,7 @@ class Cell:
                 self._manager.receive_stored(stored, source, now)
         elif source == self._manager_node and stored.promised_epoch == self.epoch:
             self._is_learner = self.me not in self.replica.log.membership
-            self.replica.fetch_frames(self.replica.lacking(stored.progresses()), now)
+            self.replica.fetch_frames(self.replica.lacking(stored.progresses(), now), now)
 
     def _receive_fetch(self, fetch: Fetch, now: float) -> None:
         if fetch.reply_to == self._context.node_id:

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from enum import Enum, auto
+from math import inf
 from typing import Final, NamedTuple
 
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 
+from .times import HEARTBEAT_S
 from .wire.ranges import Spans
 from .wire.stored import LEDGERS_MAX, Progress
 
@@ -22,6 +24,9 @@ ISLANDS_MAX: Final = 1024
 """Most separate ranges of a ledger. Each costs some 100 bytes. What lies beyond is fetched when holes are filled."""
 _FIRST: Final = 1
 """The first sequence of every ledger."""
+_COMING_S: Final = 2 * HEARTBEAT_S
+"""Silence of a ledger after which what others have of it is missing here. A busy member hears its frames that much
+later than others do, and must not have them sent twice."""
 
 
 class Refusal(Enum):
@@ -239,10 +244,17 @@ class LedgerTable:
             if ledger.producer_id == producer_id and (state.final is not None or not state.is_fenced)
         ]
 
-    def missing(self, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
-        """Return the ranges between `first` and `end` that have not been seen."""
+    def missing(self, ledger: Ledger, first: int, end: int, now: float = inf) -> list[tuple[int, int]]:
+        """Return the ranges between `first` and `end` that have not been seen, without those that are on their way.
+
+        A lane delivers in order. While frames of a ledger come, those behind the last one seen will come, too.
+        """
         state = self._ledgers.get(ledger)
-        return list((state.seen if state is not None else RangeSet()).gaps(first, end))
+        if state is None:
+            return [(first, end)] if first < end else []
+        if not state.is_fenced and now - state.heard_at < _COMING_S:
+            end = min(end, state.seen.last + 1 if state.seen else _FIRST)
+        return list(state.seen.gaps(first, end))
 
     def is_on_disk(self, ledger: Ledger, first: int, end: int) -> bool:
         """Return True if all sequences first, ..., end - 1 are on disk."""

@@ -134,7 +134,7 @@ class Manager:
         member = Member(stored.keeper_id, stored.incarnation)
         self._renew_lease()
         if member in membership:
-            self._replica.fetch_frames(self._replica.lacking(stored.progresses()), now)
+            self._replica.fetch_frames(self._replica.lacking(stored.progresses(), now), now)
         self._help(member, report)
         self.advance(now)
 

@@ -451,13 +451,13 @@ class Replica:
         command = Fetch(reply_to=context.node_id, cell_id=context.cell_id, ranges=tuple(ranges[:FETCH_RANGES_MAX]))
         context.outgoing.append(SendCommand(command))
 
-    def lacking(self, progresses: Sequence[Progress]) -> list[Range]:
-        """Return what another keeper has on disk, and this one has not seen."""
+    def lacking(self, progresses: Sequence[Progress], now: float) -> list[Range]:
+        """Return what another keeper has on disk, and this one has not seen and does not wait for."""
         return [
             Range(ledger, first, min(end - first, _COUNT_MAX))
             for ledger, on_disk, _, is_closed in progresses
             if ledger.lane != DECISION_LANE and not is_closed and not self.ledgers.is_closed(ledger)
-            for first, end in self.ledgers.missing(ledger, 1, on_disk + 1)
+            for first, end in self.ledgers.missing(ledger, 1, on_disk + 1, now)
         ]
 
     def lacking_references(self) -> list[Range]:

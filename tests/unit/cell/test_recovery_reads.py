@@ -7,6 +7,7 @@ from single_keepers import cell as keeper_of_three
 from fjm2.base.ledger import Ledger
 from fjm2.cell.manager import Manager
 from fjm2.cell.outgoing import SendEntry
+from fjm2.cell.replica import Replica
 from fjm2.cell.reports import Reports
 from fjm2.cell.service.clients import Clients
 from fjm2.cell.service.section import ServiceSection
@@ -82,9 +83,34 @@ def test_a_frame_outside_a_final_set_is_not_waited_for() -> None:
 
 def test_nothing_of_a_closed_ledger_is_fetched() -> None:
     held, _, _ = replica(promised=EPOCH)
-    assert [(each.ledger, each.first, each.last) for each in held.lacking([CONFIRMED])] == [(LEDGER, 1, 62)]
+    assert lacking(held, 1.0) == [(1, 62)]
     held.ledgers.close(LEDGER, ((1, 61),), 0.0, 0)
-    assert held.lacking([CONFIRMED]) == []
+    assert lacking(held, 1.0) == []
+
+
+def lacking(held: Replica, now: float) -> list[tuple[int, int]]:
+    """Return what a member fetches of what another one has on disk."""
+    return [(each.first, each.last) for each in held.lacking([CONFIRMED], now) if each.ledger == LEDGER]
+
+
+def test_frames_that_are_still_coming_are_not_fetched() -> None:
+    held, _, _ = replica(promised=EPOCH)
+    held.ledgers.accept(LEDGER, 1, 20, 1.0)
+    held.ledgers.accept(LEDGER, 31, 10, 1.0)
+    assert lacking(held, 1.1) == [(21, 30)]  # a hole: the lane has gone on
+    assert lacking(held, 1.5) == [(21, 30), (41, 62)]  # the writer is silent
+    held.ledgers.accept(LEDGER, 21, 10, 2.0, is_fetched=True)
+    assert lacking(held, 2.0) == [(41, 62)]  # the writer did not send that
+    held.ledgers.accept(LEDGER, 41, 1, 2.0)
+    assert lacking(held, 2.1) == []
+
+
+def test_frames_of_a_fenced_ledger_are_fetched_although_the_writer_goes_on() -> None:
+    held, _, _ = replica(promised=EPOCH)
+    held.ledgers.accept(LEDGER, 1, 20, 1.0)
+    held.ledgers.fence(LEDGER, 1.0)
+    held.ledgers.accept(LEDGER, 21, 20, 1.1)
+    assert lacking(held, 1.1) == [(21, 62)]
 
 
 def test_a_follower_s_answer_to_a_heartbeat_is_a_report() -> None:
