@@ -167,9 +167,12 @@ class Completions(Callbacks):
 
     def _has_succeeded(self, receipt: Receipt) -> bool:
         """Return True if a send is known to have succeeded, so that nothing has to be awaited."""
-        if receipt.sent is not None or receipt.stored is not None:
-            return False
         confirmed = receipt.confirmed
+        if receipt.sent is not None:
+            return False
+        if receipt.stored is not None:
+            # Messages of one turn share a future: most find it done, and need no wait of their own.
+            return confirmed is None and all(map(_has_result, receipt.stored))
         if confirmed is None:
             return self._taken <= self._flushed
         return confirmed.done() and not confirmed.cancelled() and confirmed.result() is None
@@ -250,6 +253,11 @@ async def wait_until_stored(stored: asyncio.Future[None], timeout_s: float | Non
             "the message may not have been stored: its gate gave up; send it again if a duplicate does no harm"
         )
     stored.result()
+
+
+def _has_result(future: asyncio.Future[None]) -> bool:
+    """Return True if a future is done, and did not fail."""
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 async def _error_of(stored: asyncio.Future[None]) -> JMSError | None:
