@@ -102,6 +102,8 @@ class DurableInbox(Inbox):
                 self.deliver(received)
         if unwanted:
             self.on_done(False)
+        if not self.room:
+            self.is_full = True  # so that `on_room` tells when the cell may go on
 
     def _wants(self, frame: bytes, header: Header) -> bool:
         if self.left_out == header[CONNECTION_ID] or not is_sent_to(frame, 0, header, self.destination):
