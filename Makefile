@@ -4,7 +4,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 PACKAGES := fjm2 fjm2admin fjm2d bench
 # The bench starts brokers of its own. As services they would be open to whoever can reach this machine.
-BROKERS := nats-server mosquitto
+BROKERS := mosquitto
 APT_PACKAGES := libnorm1 libnorm-dev gcc libc6-dev tshark iproute2 iptables nftables libactivemq-java default-jdk-headless \
 	chromium openssl systemd $(BROKERS) libjgroups-java tmux
 FUZZ_CASES ?= 1000000

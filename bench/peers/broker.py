@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,8 +25,12 @@ CONFIGURATION = "/dev/stdin"
 
 
 def program(name: str) -> str | None:
-    """Return the path of a program, or None if it is not installed."""
-    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN]))
+    """Return the path of a program, or None if it is not installed.
+
+    Python packages put programs beside the interpreter: those come first, as their versions are the ones asked for.
+    """
+    folders = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), *_SBIN]
+    return shutil.which(name, path=os.pathsep.join(folders))
 
 
 def dying_with_us(argv: list[str]) -> list[str]:

