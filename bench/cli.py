@@ -8,6 +8,7 @@ from fjm2.commands.support.lazy_group import LazyCommands
 _COMMANDS = {
     "run": "fjm2bench.commands.run",
     "compare": "fjm2bench.commands.compare",
+    "durable": "fjm2bench.commands.durable",
     "pub": "fjm2bench.commands.pub",
     "sub": "fjm2bench.commands.sub",
     "ping": "fjm2bench.commands.ping",

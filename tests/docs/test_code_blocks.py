@@ -32,7 +32,7 @@ NOT_RUN = {
     r"sudo (?!fjm2 )|apt|useradd |chown |install |systemctl |journalctl |sysctl |nft |/opt/": "is about the whole host",
     r"docker ": "takes a container engine, and images from elsewhere",
     r"make\b": "takes minutes; the target's own tests run it",
-    r"fjm2-bench (run|traces|compare|micro|scale)": "takes minutes; tests/spark and the tests of the bench run it",
+    r"fjm2-bench (run|traces|compare|micro|scale|durable)": "takes minutes; tests/spark and tests of the bench run it",
     r"\. |source ": "the tests have the environment already",
     r"tcpdump ": "listens to an interface; what it writes is there already",
     r"fjm2d (check|run|status) --config (paris|lyon)": "two hosts; tests/gateway/test_gateway_sites.py runs it",

@@ -57,14 +57,16 @@ class JavaProgram:
             "--properties": options.properties,
             "--timeout": f"{options.timeout_s:g}",
         }
-        flat = [str(part) for pair in {**arguments, **more}.items() for part in pair]
+        return self.command(role, {**arguments, **more})
+
+    def command(self, role: str, arguments: Mapping[str, object]) -> list[str]:
+        """Return the command that runs a role with these arguments."""
+        flat = [str(part) for pair in arguments.items() for part in pair]
         class_path = os.pathsep.join(map(str, (self._classes, *map(_jar, self.jars))))
         return ["java", *_SETTINGS, *self.settings, "-cp", class_path, self.main, role, *flat]
 
     def become(self, role: str, options: PeerOptions, more: Mapping[str, object]) -> NoReturn:
-        argv = self.argv(role, options, more)
-        sys.stdout.flush()
-        os.execvp(argv[0], argv)
+        become(self.argv(role, options, more))
 
     def run(self, role: str, options: PeerOptions, more: Mapping[str, object], deadline: Deadline) -> dict[str, Any]:
         """Run a process and return its result line."""
@@ -98,6 +100,12 @@ class JavaProgram:
                     return f"it cannot be built: {done.stderr.strip()}"
             fresh.replace(final)
         return None
+
+
+def become(argv: list[str]) -> NoReturn:
+    """Go on as another program."""
+    sys.stdout.flush()
+    os.execvp(argv[0], argv)
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Durable topics, beside those of other systems: throughput, awaited sends, and messages that wait."""

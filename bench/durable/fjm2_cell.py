@@ -1,0 +1,173 @@
+"""FJM2: keepers, a publisher and durable subscribers, by its JMS API."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, cast
+
+from fjm2.base.event_loop import uvloop_class
+from fjm2.jms import ConnectionFactory, JMSContext, Message, SessionMode, Topic
+
+from ..peers.base import Deadline
+from ..workload.messages import Maker
+from .awaited import AwaitedTimes
+from .roles import SUBSCRIPTION, TOPIC, Consumption, Role, RoleOptions, tell, until_set, word
+from .servers import Server, servers, until
+
+_DESTINATION = Topic(TOPIC)
+_STORE_BYTES = "8GiB"
+_STABLE = ({"serving"}, {"serving", "follower"})
+"""States of the keepers of a cell that serves: of one at least, and of all."""
+
+
+SETTINGS = "ttl=0&rate=none&flow=min&loopback=off"
+"""Query of the bus URI, as of FJM2 in the other benchmarks on one host."""
+
+
+def uri_of(port: int) -> str:
+    """Return the URI of the bus of a run."""
+    return f"fjm2://:{port}?interface=lo&{SETTINGS}"
+
+
+class Fjm2Cell:
+    """A cell of keepers."""
+
+    def __init__(self, name: str, keepers: int) -> None:
+        self.name = name
+        self._keepers = keepers
+        many = "three keepers, of which two store before a send is confirmed" if keepers > 1 else "one keeper"
+        self.settings = (
+            f"{many}, with fdatasync; a context with a completion listener, which is told when a message is stored; a "
+            "durable consumer that acknowledges by the client, and waits for the cell's decision; "
+            f"?{SETTINGS}."
+        )
+
+    def missing(self) -> str | None:
+        return None
+
+    @contextmanager
+    def serve(self, options: RoleOptions) -> Iterator[list[int]]:
+        commands = [self._command(number, options) for number in range(1, self._keepers + 1)]
+        with servers(commands, options.folder) as started:
+            until(lambda: _is_serving(started), started, Deadline(options.timeout_s))
+            yield [server.pid for server in started]
+
+    def _command(self, number: int, options: RoleOptions) -> list[str]:
+        keep = [sys.executable, "-m", "fjm2", "keep", str(options.folder / f"keeper{number}")]
+        settings = ["--replicas", str(self._keepers), "--store-bytes", _STORE_BYTES, "--uri", uri_of(options.port)]
+        return [*keep, *settings, "--json"]
+
+    def run(self, role: Role, options: RoleOptions) -> None:
+        roles = {Role.PUB: _publish, Role.SUB: self._subscribe, Role.AWAITED: _send_awaited}
+        _run(roles[role](options))
+
+    async def _subscribe(self, options: RoleOptions) -> None:
+        name = f"{SUBSCRIPTION}{options.number}"
+        consumption = Consumption(self.name, options)
+        over = asyncio.Event()
+
+        async def take(message: Message) -> None:
+            if consumption.take(cast(bytes, message.get_body(bytes))):
+                await message.acknowledge()
+                consumption.note_acknowledged()
+                if consumption.is_complete:
+                    over.set()
+
+        factory = ConnectionFactory(uri_of(options.port), client_id=name)
+        async with factory.create_context(SessionMode.CLIENT_ACKNOWLEDGE) as context:
+            consumer = await context.create_durable_consumer(_DESTINATION, name)
+            if options.total:
+                consumer.message_listener = take
+            tell(ready=True)
+            if options.total:
+                await until_set(over, consumption.deadline, "receiving")
+            await word()
+
+
+@asynccontextmanager
+async def _context(options: RoleOptions) -> AsyncIterator[JMSContext]:
+    async with ConnectionFactory(uri_of(options.port)).create_context() as context:
+        await context.ready()  # keepers store what is sent once they are known
+        yield context
+
+
+async def _publish(options: RoleOptions) -> None:
+    maker = Maker(options.size)
+    async with _context(options) as context:
+        outcomes = _Outcomes()
+        producer = context.create_producer().set_async(outcomes)
+
+        async def send(count: int) -> None:
+            for messages in maker.messages(count, has_views=False):
+                for message in messages:
+                    await producer.send(_DESTINATION, message)
+            await outcomes.until(maker.next_number)
+
+        await send(options.warm_up)
+        tell(warm=True)
+        await word()
+        began_ns = time.monotonic_ns()
+        await send(options.count)
+        tell(began_ns=began_ns, ended_ns=time.monotonic_ns(), messages=options.count)
+        await word()
+
+
+class _Outcomes:
+    """Completion listener that counts what is stored."""
+
+    def __init__(self) -> None:
+        self._stored = 0
+        self._awaited = 0
+        self._reached: asyncio.Future[None] | None = None
+
+    def on_completion(self, _: Message) -> None:
+        self._stored += 1
+        if self._stored == self._awaited and self._reached is not None:
+            self._reached.set_result(None)
+
+    def on_exception(self, _: Message, error: Exception) -> None:
+        if self._reached is None:
+            self._reached = asyncio.get_running_loop().create_future()
+        if not self._reached.done():
+            self._reached.set_exception(error)
+
+    async def until(self, count: int) -> None:
+        """Wait until this many messages are stored."""
+        if self._stored < count:
+            self._awaited = count
+            self._reached = self._reached or asyncio.get_running_loop().create_future()
+        if self._reached is not None:
+            await self._reached
+        self._reached = None
+
+
+async def _send_awaited(options: RoleOptions) -> None:
+    times, maker = AwaitedTimes(options), Maker(options.size)
+    async with _context(options) as context:
+        producer = context.create_producer()
+        for _ in range(options.total):
+            message = maker.batch(1)
+            with times.one():
+                await producer.send(_DESTINATION, message)
+        times.tell()
+        await word()
+
+
+def _is_serving(keepers: list[Server]) -> bool:
+    states = {_state_of(keeper) for keeper in keepers}
+    served, all_of = _STABLE
+    return bool(states & served) and states <= all_of
+
+
+def _state_of(keeper: Server) -> str:
+    lines = keeper.log.read_text().splitlines(keepends=True)
+    whole = [line for line in lines if line.startswith("{") and line.endswith("\n")]
+    return str(json.loads(whole[-1])["state"]) if whole else ""
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop_class()) as runner:
+        runner.run(main)
