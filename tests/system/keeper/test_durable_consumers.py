@@ -10,7 +10,14 @@ import pytest
 from durable_programs import NAME, TOPIC, Program, reader, sender
 from keepers import Keepers, start_three, uri_of
 
-from fjm2.jms import ConnectionFactory, Message, SessionMode, TextMessage
+from fjm2.jms import (
+    ConnectionFactory,
+    Message,
+    ResourceAllocationError,
+    SessionMode,
+    TextMessage,
+    UnconfirmedError,
+)
 
 pytestmark = pytest.mark.calm
 
@@ -184,6 +191,54 @@ def test_a_consumer_that_was_stopped_for_long_goes_on_by_itself(cell: Keepers) -
     for number, is_flagged in program.messages:
         assert is_flagged or number not in seen, "what comes again is flagged"
         seen.add(number)
+
+
+def test_a_consumer_outlives_all_keepers(cell_of_one: Keepers) -> None:
+    """While they are gone, acknowledgements fail in time, and nothing is lost."""
+    uri = uri_of(cell_of_one.port)
+    one = cell_of_one.start("one", "--replicas", 1)
+    cell_of_one.until(lambda: one.state == "serving")
+    subscribe(uri)
+    sent(uri, 20)
+
+    async def consume() -> list[Message]:
+        factory = ConnectionFactory(uri, client_id="desk", confirm_timeout_s=1.0)
+        async with factory.create_context(SessionMode.CLIENT_ACKNOWLEDGE) as context:
+            consumer = await context.create_durable_consumer(TOPIC, NAME)
+            found = [await consumer.receive(TextMessage, WAIT_S) for _ in range(10)]
+            one.end(signal.SIGKILL)
+            with pytest.raises(UnconfirmedError, match="may come again"):
+                await context.acknowledge()
+            again = cell_of_one.start("one", "--replicas", 1)
+            cell_of_one.until(lambda: again.state == "serving")
+            while (message := await consumer.receive(timeout=5)) is not None:
+                found.append(message)
+            await context.acknowledge()
+        return [message for message in found if message is not None]
+
+    found = numbers(asyncio.run(consume()))
+    assert found[:10] == list(range(10))
+    assert set(found) == set(range(20))
+    assert asyncio.run(drained(uri)) == []
+
+
+def test_a_consumer_closes_without_keepers(cell_of_one: Keepers) -> None:
+    uri = uri_of(cell_of_one.port)
+    one = cell_of_one.start("one", "--replicas", 1)
+    cell_of_one.until(lambda: one.state == "serving")
+
+    async def consume() -> None:
+        async with ConnectionFactory(uri, client_id="desk").create_context() as context:
+            consumer = await context.create_durable_consumer(TOPIC, NAME)
+            await context.send(TOPIC, "a")
+            assert await consumer.receive(TextMessage, WAIT_S) is not None
+            one.end(signal.SIGKILL)
+            assert await consumer.receive(timeout=0.1) is None
+        async with ConnectionFactory(uri, client_id="desk").create_context() as context:
+            with pytest.raises(ResourceAllocationError, match="no keeper"):
+                await context.create_durable_consumer(TOPIC, NAME)
+
+    asyncio.run(asyncio.wait_for(consume(), 3 * WAIT_S))
 
 
 def test_every_mode_acknowledges_what_was_handled(cell: Keepers) -> None:
