@@ -233,6 +233,9 @@ class Client:
         consumer.room -= len(event.frames)
         assert consumer.room >= 0, f"{event}: expected no more messages than there is room for"
         consumer.number = self.subscriber.number_of(event.consumer) or consumer.number
+        if not consumer.number:  # the same decisions began and ended it: nobody can acknowledge what it got between
+            self.world.model.counts["late deliveries"] += len(event.frames)
+            return
         for sequence, frame in enumerate(event.frames, event.first):
             self.world.model.deliver(
                 self.session, consumer.number, event.ledger, sequence, frame, is_redelivered=event.is_redelivered
