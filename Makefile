@@ -6,7 +6,7 @@ PACKAGES := fjm2 fjm2admin fjm2d bench
 # The bench starts brokers of its own. As services they would be open to whoever can reach this machine.
 BROKERS := mosquitto
 APT_PACKAGES := libnorm1 libnorm-dev gcc libc6-dev tshark iproute2 iptables nftables libactivemq-java default-jdk-headless \
-	chromium openssl systemd $(BROKERS) libjgroups-java tmux
+	chromium openssl systemd $(BROKERS) libjgroups-java tmux fuse3 eatmydata
 FUZZ_CASES ?= 1000000
 HOSTILE_CASES ?= 10000000
 CREEDSOLO := $(VENV)/.creedsolo
