@@ -30,7 +30,8 @@ STORE_BYTES = 16 << 20
 """Size of a store that is emptied by consumers. Its segments are short, so that all of them are in use soon."""
 LARGE_STORE_BYTES = 128 << 20
 """Size of a store that nobody empties."""
-_READY_S = 30.0
+_READY_S = 60.0
+"""Longest wait for an agent. A consumer waits for the lease of the one before, and for publishers to know of it."""
 _SETTLE_S = 30.0
 """Longest time until a cell that nobody harms serves. A founding takes 4 s, a takeover 2 s."""
 _STALL_S = 30.0
