@@ -22,7 +22,7 @@ from .metadata import ConnectionMetaData, refuse
 from .producer import check_destination
 from .sends.own_keeper import OwnKeeper
 from .session import Session, SessionCore
-from .settings import ClientSettings, SessionMode
+from .settings import ClientSettings, SessionMode, can_be_encoded
 
 if TYPE_CHECKING:
     from fjm2.bus.config import BusConfig
@@ -259,6 +259,8 @@ class ConnectionCore:
         endpoint = self.check_open()
         if not isinstance(value, str) or not value:
             raise InvalidClientIDError(f"client_id={value!r}: expected a string that is not empty")
+        if not can_be_encoded(value):
+            raise InvalidClientIDError(f"client_id={value!r}: has a lone surrogate, expected what UTF-8 can encode")
         if endpoint.client_id is not None:
             raise IllegalStateError(
                 f"client_id={value!r}: the connection is {endpoint.client_id!r} already, which cannot be changed"

@@ -20,7 +20,12 @@ from fjm2.messages.destination import (
     Topic,
     not_a_destination,
 )
-from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, TransactionRolledBackError
+from fjm2.messages.errors import (
+    IllegalStateError,
+    InvalidDestinationError,
+    InvalidSelectorError,
+    TransactionRolledBackError,
+)
 from fjm2.messages.message_factory import MessageFactory
 from fjm2.messages.object_codec import ObjectCodec
 from fjm2.messages.selector import Selector
@@ -30,7 +35,7 @@ from .dispatcher import Dispatcher
 from .endpoint import Endpoint
 from .metadata import refuse
 from .producer import MessageProducer, check_destination
-from .settings import SessionMode
+from .settings import SessionMode, can_be_encoded
 from .temporary import QueueInbox
 
 if TYPE_CHECKING:
@@ -74,6 +79,15 @@ def check_name(name: object) -> None:
             f"name={shortened(repr(name), 60)}: expected the name of the subscription, 1 to {NAME_CHARACTERS_MAX} "
             "characters"
         )
+    if not can_be_encoded(name):
+        raise ValueError(f"name={shortened(repr(name), 60)}: has a lone surrogate, expected what UTF-8 can encode")
+
+
+def check_selector(selector: str) -> None:
+    """Raise InvalidSelectorError unless the selector of a subscription can be sent to keepers."""
+    if not can_be_encoded(selector):
+        at = next(at for at, character in enumerate(selector) if not can_be_encoded(character))
+        raise InvalidSelectorError("expected characters that UTF-8 can encode, found a lone surrogate", at)
 
 
 class SessionCore:
@@ -181,6 +195,7 @@ class SessionCore:
         check_topic(topic)
         check_name(name)
         parsed = Selector(selector or "")
+        check_selector(parsed.text)
         if not is_shared and self.endpoint.client_id is None:
             raise IllegalStateError(
                 f"{topic}: a durable subscription needs a client id: set connection.client_id, or "

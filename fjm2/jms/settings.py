@@ -60,6 +60,8 @@ class ClientSettings:
             _check_telemetry(self.telemetry)
         if not isinstance(self.client_id, str | None) or self.client_id == "":
             raise ConfigError(f"client_id={self.client_id!r}: expected a string that is not empty")
+        if self.client_id is not None and not can_be_encoded(self.client_id):
+            raise ConfigError(f"client_id={self.client_id!r}: has a lone surrogate, expected what UTF-8 can encode")
         check_count("redeliveries_max", self.redeliveries_max, 0)
         for name in ("confirm_timeout_s", "close_timeout_s"):
             seconds = seconds_setting(name, getattr(self, name))
@@ -95,3 +97,12 @@ def _check_telemetry(value: object) -> None:
 def check_bounds(**bounds: Any) -> None:
     """Raise ConfigError if an argument of `create_consumer` that bounds what a consumer holds is wrong."""
     settings_with(ConsumerSettings(), **bounds)
+
+
+def can_be_encoded(text: str) -> bool:
+    """Return True if UTF-8 can encode a text: it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

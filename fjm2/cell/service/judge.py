@@ -8,7 +8,18 @@ from fjm2.cell.ledger_table import LedgerTable
 from fjm2.cell.subscription_table import SUBSCRIPTIONS_MAX, SubscriptionKey
 from fjm2.cell.wire.ranges import Position, Range
 from fjm2.cell.wire.records import Record, Subscription, TableRecord
-from fjm2.cell.wire.requests import Ack, Close, Open, Request, Return, Subscribe, SubscriptionFlag, Unsubscribe
+from fjm2.cell.wire.requests import (
+    SELECTOR_CHARACTERS_MAX,
+    TEXT_CHARACTERS_MAX,
+    Ack,
+    Close,
+    Open,
+    Request,
+    Return,
+    Subscribe,
+    SubscriptionFlag,
+    Unsubscribe,
+)
 
 from .backlog import Backlog
 from .cursors import ConsumerKey, Cursor
@@ -25,9 +36,6 @@ CLIENT_SUBSCRIPTIONS_MAX: Final = 1000
 """Most subscriptions with one client id."""
 DESTINATION_SUBSCRIPTIONS_MAX: Final = 500
 """Most subscriptions to one destination. It bounds what an acknowledgement costs."""
-TEXT_CHARACTERS_MAX: Final = 1024
-"""Length of the longest client id or name. Jakarta Messaging asks for 128."""
-SELECTOR_CHARACTERS_MAX: Final = 16_384
 ACK_RANGES_MAX: Final = 256
 """Most ranges of one acknowledgement. It bounds what an entry costs a follower at once."""
 SHARED_CONSUMERS_MAX: Final = 200

@@ -9,6 +9,11 @@ from typing import ClassVar, Final
 from .fields import FieldReader, MalformedError, check_count, encode_text, pack, require
 from .ranges import RANGES_MAX, Range, encode_ranges, read_ranges
 
+TEXT_CHARACTERS_MAX: Final = 1024
+"""Length of the longest client id or name that keepers take. Jakarta Messaging asks for 128."""
+SELECTOR_CHARACTERS_MAX: Final = 16_384
+"""Length of the longest selector that they take."""
+
 _HEAD = struct.Struct(">BBHQ")
 _OPEN = struct.Struct(">B")
 _SUBSCRIBE = struct.Struct(">BI")

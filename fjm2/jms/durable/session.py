@@ -11,6 +11,7 @@ from fjm2.base.logs import Log
 from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.inbox import Inbox
 from fjm2.cell.service.reasons import Reason
+from fjm2.cell.wire.requests import SELECTOR_CHARACTERS_MAX, TEXT_CHARACTERS_MAX
 from fjm2.messages.errors import JMSError, ResourceAllocationError
 from fjm2.messages.selector import Selector
 
@@ -62,8 +63,15 @@ class DurableSession:
 
     # Creating.
 
+    def _check_lengths(self, subject: str, selector: str) -> None:
+        """Raise ResourceAllocationError for texts that keepers refuse, of which some do not fit into a request."""
+        client_id = self._endpoint.client_id or ""
+        if len(client_id) > TEXT_CHARACTERS_MAX or len(selector) > SELECTOR_CHARACTERS_MAX:
+            raise refusal(subject, Reason.TEXT_TOO_LONG)
+
     async def create(self, wanted: Wanted, selector: Selector | None) -> DurableInbox:
         """Create a consumer, and return its inbox."""
+        self._check_lengths(str(wanted), wanted.selector)
         await self._end_lingering(wanted.name, gives_back=True)
         endpoint = self._endpoint
         kind = OneByOneInbox if self.mode is SessionMode.AUTO_ACKNOWLEDGE else DurableInbox
@@ -207,6 +215,7 @@ class DurableSession:
     async def unsubscribe(self, name: str) -> None:
         """End a subscription."""
         subject = f"subscription {name!r}"
+        self._check_lengths(subject, "")
         await self._end_lingering(name, gives_back=False)
         until = self._loop.time() + DECIDED_S
         try:

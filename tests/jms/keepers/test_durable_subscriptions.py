@@ -13,6 +13,7 @@ from adapter import WAIT_S, Api, eventually, listener
 from keeper_process import keeping
 
 from fjm2 import jms
+from fjm2.base.errors import ConfigError
 from fjm2.bus.presence import Announcement
 from fjm2.jms import (
     IllegalStateError,
@@ -20,6 +21,7 @@ from fjm2.jms import (
     InvalidDestinationError,
     InvalidSelectorError,
     MessageFormatError,
+    ResourceAllocationError,
     SessionMode,
     TextMessage,
     Topic,
@@ -144,6 +146,32 @@ async def test_u5_names_topics_and_selectors_are_checked_first(kept: Api, topic:
         await context.create_durable_consumer(await context.create_temporary_topic(), "name")
     with pytest.raises(InvalidSelectorError):
         await context.create_durable_consumer(topic, "name", "size >")
+
+
+async def test_u5_texts_that_cannot_be_sent_are_refused_and_do_not_stop_the_connection(kept: Api, topic: Topic) -> None:
+    context = await reader(kept, topic)
+    with pytest.raises(ValueError, match="lone surrogate"):
+        await context.create_durable_consumer(topic, "\ud800")
+    with pytest.raises(ValueError, match="lone surrogate"):
+        await context.unsubscribe("\ud800")
+    with pytest.raises(InvalidSelectorError, match="lone surrogate at position 8"):
+        await context.create_durable_consumer(topic, "name", "size = '\ud800'")
+    with pytest.raises(ResourceAllocationError, match="too long"):
+        await context.create_durable_consumer(topic, "name", "size = '" + "a" * 70_000 + "'")
+    with pytest.raises(ConfigError, match="lone surrogate"):
+        await kept.context(client_id="\ud800")
+    late = await kept.context()
+    with pytest.raises(InvalidClientIDError, match="lone surrogate"):
+        late.client_id = "\ud800"
+    await context.create_durable_consumer(topic, "name")
+
+
+async def test_u5_a_client_id_that_is_too_long_is_refused(kept: Api, topic: Topic) -> None:
+    context = await kept.context(client_id="a" * 70_000)
+    with pytest.raises(ResourceAllocationError, match="too long"):
+        await context.create_durable_consumer(topic, "name")
+    with pytest.raises(ResourceAllocationError, match="too long"):
+        await context.unsubscribe("name")
 
 
 @pytest.mark.parametrize("name", ["a" * 128, "Aa0_.-" * 22, "fjm2.ü.漢字"])

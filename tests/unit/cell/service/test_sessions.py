@@ -11,7 +11,7 @@ from fjm2.cell.service.reasons import TEXTS, Reason, ReturnReason
 from fjm2.cell.service.state_codec import decode_state, encode_state
 from fjm2.cell.times import SESSION_LEASE_S
 from fjm2.cell.wire.records import ApplyRecord, CloseRecord, FenceRecord, ReturnRecord
-from fjm2.cell.wire.requests import Claim, Open, Outcome, encode_request
+from fjm2.cell.wire.requests import TEXT_CHARACTERS_MAX, Claim, Open, Outcome, encode_request
 
 
 def test_every_reason_has_a_text_that_says_what_to_do() -> None:
@@ -119,7 +119,7 @@ def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         Reason.TOO_MANY_SESSIONS,
     ]
     assert [second.ask(Open(session, 1, "")) for session in (4, 5)] == [Reason.GRANTED, Reason.TOO_MANY_SESSIONS]
-    assert first.ask(Open(6, 1, "x" * (judge.TEXT_CHARACTERS_MAX + 1))) is Reason.TEXT_TOO_LONG
+    assert first.ask(Open(6, 1, "x" * (TEXT_CHARACTERS_MAX + 1))) is Reason.TEXT_TOO_LONG
 
 
 def test_requests_wait_for_those_before_them() -> None:
