@@ -30,6 +30,7 @@ from fjm2.cell.subscriber.outgoing import (
     Unsubscribed,
 )
 from fjm2.cell.subscriber.subscriber import Subscriber
+from fjm2.cell.times import SESSION_LEASE_S
 from fjm2.cell.wire.leases import LEASES_TYPE
 from fjm2.cell.wire.requests import Ack, decode_request
 
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
 
     from ..sends.cell_driver import StoringConnection
+
+
+SILENCE_S: Final = SESSION_LEASE_S / 2
+"""Time without a turn of the timer, which renews leases more often, after which the sessions may be gone."""
 
 
 class DurableClient:
@@ -61,6 +66,11 @@ class DurableClient:
         """Session, and result, of acknowledgements and of unsubscribing, by number."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_settling = False
+        self._active_at = self._loop.time()
+        """Time at which the timer, or something else, last ran `settle`."""
+        self._doubted: int | None = None
+        """After a silence in which the cell may have ended the sessions, the last request that was made before its end;
+        None after the decision on a later one."""
         hub = driver.listener
         self._hub = hub if isinstance(hub, DurableHub) else DurableHub(bus, driver)
         self._hub.add(self)
@@ -165,7 +175,10 @@ class DurableClient:
 
     def settle(self) -> None:
         """Send and tell everything, and set the timer."""
-        subscriber = self._subscriber
+        subscriber, now = self._subscriber, self._loop.time()
+        if now - self._active_at > SILENCE_S:
+            self._doubted = max(self._decisions, default=0)
+        self._active_at = now
         while True:
             event, message = subscriber.poll_event(), subscriber.poll_message()
             if event is not None:
@@ -205,6 +218,8 @@ class DurableClient:
             return
         self._subscriber.note_sent(number, sent.ledger, sent.sequence, now)
         sent.stored.add_done_callback(partial(self._note_stored, sent.ledger, sent.sequence))
+        if self._doubted is not None:
+            return  # the next message waits for the decision: what is stored may come too late
         request = decode_request(body)
         session = request.session if isinstance(request, Ack) else None
         for consumer in self.consumers.values():
@@ -225,6 +240,8 @@ class DurableClient:
                     consumer.inbox.take_frames(ledger, first, frames, is_redelivered=is_redelivered)
                     self.set_room(consumer)
             case AcknowledgementDecided(number, reason) | Unsubscribed(number, reason):
+                if self._doubted is not None and number > self._doubted:
+                    self._doubted = None
                 _, decision = self._decisions.pop(number, (0, None))
                 _tell(decision, reason)
             case ConsumerReady(handle, table_version):

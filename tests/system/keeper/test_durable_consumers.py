@@ -241,6 +241,29 @@ def test_a_consumer_closes_without_keepers(cell_of_one: Keepers) -> None:
     asyncio.run(asyncio.wait_for(consume(), 3 * WAIT_S))
 
 
+def test_a_session_that_was_stopped_for_long_and_acknowledges_by_itself_repeats_two_messages(cell: Keepers) -> None:
+    uri = uri_of(cell.port)
+    subscribe(uri)
+    program = reader(uri, mode=SessionMode.AUTO_ACKNOWLEDGE)
+    with running(program):
+        program.until_ready()
+        sending = sender(uri, 0, 10_000)
+        with running(sending):
+            for _ in range(3):
+                count = len(program.messages)
+                program.until(lambda count=count: len(program.messages) > count + 50, 60.0)
+                program.popen.send_signal(signal.SIGSTOP)
+                time.sleep(2 * LEASE_S)
+                stopped_at = len(program.messages)
+                program.popen.send_signal(signal.SIGCONT)
+                program.until(lambda at=stopped_at: any(flag for _, flag in program.messages[at:]), 30.0)
+                received = program.messages
+                again = [number for number, _ in received[stopped_at:] if (number, False) in received[:stopped_at]]
+                late = next(at for at, (_, flag) in enumerate(received[stopped_at:]) if flag)
+                assert late <= 1, "until the cell has decided, one more message comes at most"
+                assert len(again) <= 2, "the last message that was handled may come again, and one that waited"
+
+
 def test_every_mode_acknowledges_what_was_handled(cell: Keepers) -> None:
     uri = uri_of(cell.port)
     subscribe(uri)
