@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from embedded_programs import Programs
 from keepers import Keepers, keeping, start_three
 
 _FOUNDING_PORT = 32_100
@@ -51,3 +52,11 @@ def cell_of_three(founded_three: Path, tmp_path: Path, port: int) -> Iterator[Ke
     shutil.copytree(founded_three, tmp_path / "cell")
     with keeping(tmp_path / "cell", port) as keepers:
         yield keepers
+
+
+@pytest.fixture
+def programs() -> Iterator[Programs]:
+    """Yield a maker of programs that keep by themselves, and kill them at the end."""
+    started = Programs()
+    yield started
+    started.kill()

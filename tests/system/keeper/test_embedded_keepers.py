@@ -4,7 +4,7 @@ import asyncio
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,13 +23,6 @@ MESSAGES = 200
 TAKEOVERS = 4
 """Kills of one test. The deadline was seen to hold for hundreds."""
 TAKEOVER_S = 0.3
-
-
-@pytest.fixture
-def programs() -> Iterator[Programs]:
-    started = Programs()
-    yield started
-    started.kill()
 
 
 def other_bus(uri: str) -> str:
