@@ -3,7 +3,6 @@
 import asyncio
 import os
 import tempfile
-from pathlib import Path
 
 import click
 from rich.progress import Progress
@@ -14,36 +13,37 @@ from fjm2.norm.events import ObjectCompleted, ObjectLost, SenderVanished
 
 
 @click.command()
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("directory", type=click.Path(file_okay=False))
 @click.option("--group", default="239.192.57.40", show_default=True, help="Multicast group.")
 @click.option("--port", default=5743, show_default=True, help="UDP port.")
 @click.option("--interface", default="127.0.0.1", show_default=True, help="Name or address of the interface.")
 @click.option("--count", type=int, help="Exit after this many files and the sender's end.  [default: at Ctrl-C]")
-def main(directory: Path, group: str, port: int, interface: str, count: int | None) -> None:
+def main(directory: str, group: str, port: int, interface: str, count: int | None) -> None:
     """Receive files into DIRECTORY."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".incomplete-") as parts:  # on the same disk
-        session = Session(group, port, interface=interface, receiver=ReceiverConfig(file_directory=parts))
-        fjm2.run(receive(session, directory, count))
+    os.makedirs(directory, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=directory, prefix=".incomplete-") as parts:  # on the same disk
+            session = Session(group, port, interface=interface, receiver=ReceiverConfig(file_directory=parts))
+            fjm2.run(receive(session, directory, count))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as shells have it
 
 
-async def receive(session: Session, directory: Path, count: int | None) -> None:
-    received, showing = 0, asyncio.create_task(show_progress(session))
+async def receive(session: Session, directory: str, count: int | None) -> None:
+    received, _showing = 0, asyncio.create_task(show_progress(session))  # it ends with the program
     async with session:
         print(f"listening as {session.node_id:08x}", flush=True)
         async for event in session:
             match event:
-                case ObjectCompleted(info=bytes() as info, path=str() as path, size=size):
-                    name = os.path.basename(os.fsdecode(info))  # without folders: it is the sender's choice
-                    name = f"object-{event.object_id}" if "\0" in name or name in ("", ".", "..") else name
-                    os.replace(path, directory / name)
+                case ObjectCompleted(info=bytes() as info, path=str() as path, size=size):  # the name is not ours
+                    name = os.path.basename(os.fsdecode(info).partition("\0")[0]).lstrip(".") or f"{event.object_id}"
+                    os.replace(path, os.path.join(directory, name))
                     print(f"{name}: {size} bytes", flush=True)
                     received += 1
                 case ObjectLost(object_id=object_id, reason=reason):
                     print(f"object {object_id} was lost: {reason.value}", flush=True)
                 case SenderVanished() if count is not None and received >= count:
                     break  # not earlier: the sender still asks for confirmations
-    showing.cancel()
 
 
 async def show_progress(session: Session) -> None:

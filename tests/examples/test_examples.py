@@ -70,12 +70,13 @@ def run(example: str, *arguments: str | Path, status: int = 0) -> subprocess.Com
         ["jms_chat.py", "--uri", "URI", "Ann"],
         ["norm_receive.py", "--port", "PORT"],
         ["norm_stream_sub.py", "--port", "PORT"],
+        ["file_recv.py", "INBOX", "--port", "PORT"],
     ],
     ids=lambda words: str(words[0]),
 )
-def test_ctrl_c_ends_an_example_as_it_ends_a_command(words: list[str], port: str) -> None:
+def test_ctrl_c_ends_an_example_as_it_ends_a_command(words: list[str], port: str, tmp_path: Path) -> None:
     uri = f"fjm2://239.192.57.40:{port}?interface=127.0.0.1&ttl=0"
-    example, *arguments = [{"URI": uri, "PORT": port}.get(word, word) for word in words]
+    example, *arguments = [{"URI": uri, "PORT": port, "INBOX": str(tmp_path)}.get(word, word) for word in words]
     argv = [sys.executable, "-W", "error", str(EXAMPLES / example), *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
@@ -87,6 +88,22 @@ def test_ctrl_c_ends_an_example_as_it_ends_a_command(words: list[str], port: str
         finally:
             process.kill()
     assert (process.returncode, said) == (130, "")
+
+
+def test_ctrl_c_ends_a_sender_of_files(port: str, tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    big.write_bytes(bytes(2_000_000))
+    shown, terminal = pty.openpty()
+    argv = [sys.executable, "-W", "error", EXAMPLES / "file_send.py", big, "--port", port, "--rate", "1e6"]
+    with subprocess.Popen(argv, stdout=terminal, stderr=subprocess.PIPE, env=os.environ | {"TERM": "xterm"}) as process:
+        os.close(terminal)
+        text = ""
+        while "to 0 hosts" not in text:
+            text += read_some(shown)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+        os.close(shown)
+    assert (process.returncode, said) == (130, b"")
 
 
 # The notebook is not a command. Another test runs its cells one by one.
