@@ -105,6 +105,8 @@ def run(path: Path | None) -> None:
 def check(path: Path | None, as_json: bool) -> None:
     """Check the settings and the key, and show the most important settings.
 
+    The exit code is 1 if the settings are valid, but not on this host, which lacks the network interface.
+
     \b
     Example: fjm2d check --config site.toml && systemctl reload fjm2d
              fjm2d check --json | jq -r .public_key
@@ -117,27 +119,28 @@ def check(path: Path | None, as_json: bool) -> None:
     warning = readable_by_others(config.admin.token_file) if config.admin.token_file else ""
     if warning:
         click.echo(f"Warning: {warning}", err=True)
-    for problem in _missing_interfaces(config):
-        click.echo(f"Warning: on this host, the gateway would not start: {problem}", err=True)
+    problem = _missing_interface(config)
     if as_json:
         click.echo(json.dumps(_summary(config, keys), indent=2))
-        return
-    click.echo(f"The settings{f' in {path}' if path else ''} are valid.")
-    click.echo(f"gateway  {config.shown_name}, id {keys.public.id_text}, public key {keys.public.text}")
-    click.echo(f"listens  UDP {', '.join(map(show, config.wan.listen))}")
-    click.echo(f"carries  {', '.join(f'{show(group.address)} ({group.carry})' for group in config.groups)}")
-    click.echo(f"peers    {len(config.peers)} named, {config.admin.url or 'no node list'}")
+    else:
+        click.echo(f"The settings{f' in {path}' if path else ''} are valid.")
+        click.echo(f"gateway  {config.shown_name}, id {keys.public.id_text}, public key {keys.public.text}")
+        click.echo(f"listens  UDP {', '.join(map(show, config.wan.listen))}")
+        click.echo(f"carries  {', '.join(f'{show(group.address)} ({group.carry})' for group in config.groups)}")
+        click.echo(f"peers    {len(config.peers)} named, {config.admin.url or 'no node list'}")
+    if problem:
+        raise click.ClickException(f"on this host, the gateway would not start: {problem}")
 
 
-def _missing_interfaces(config: GatewayConfig) -> Iterator[str]:
-    """Yield a text if this host lacks the interface of the LAN. The settings may be for another host."""
+def _missing_interface(config: GatewayConfig) -> str:
+    """Return a text if this host lacks the interface of the LAN. The settings may be for another host."""
     for group in config.groups:
         host = group.address[0]
         try:
             find_interface(config.lan.interface, socket.AF_INET6 if ":" in host else socket.AF_INET, host)
         except ConfigError as error:
-            yield str(error)
-            return
+            return str(error)
+    return ""
 
 
 def _summary(config: GatewayConfig, keys: KeyPair) -> dict[str, object]:

@@ -345,7 +345,7 @@ def test_check_reports_mistakes_and_valid_settings(tmp_path: Path) -> None:
         assert (code, f"Warning: {token}: mode 0644 lets others read the token" in output) == (0, is_open)
     file.write_text(f'key_file = "{key}"\n{GROUP}[lan]\ninterface = "absent0"\n')
     code, output = run("check", "--config", str(file))
-    assert (code, "Warning: on this host, the gateway would not start: interface='absent0'" in output) == (0, True)
+    assert (code, "Error: on this host, the gateway would not start: interface='absent0'" in output) == (1, True)
     file.write_text("[wan]\nrate = 3\nmtu = 1\n")
     code, output = run("check", "--config", str(file))
     assert code == CONFIGURATION_WRONG
