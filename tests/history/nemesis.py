@@ -17,13 +17,21 @@ from netns import Network
 
 
 def store_power_cuts(stage: StoreStage) -> None:
-    """The power of all keepers goes, again and again, while a publisher has messages stored."""
+    """The power of all keepers goes, again and again, while a publisher has messages stored.
+
+    At times the publisher goes with them. One that lives repairs what keepers forgot, as long as its buffer has it.
+    """
     stage.add_cell()
-    publisher = stage.start_publisher(per_s=stage.random.choice([100, 500]))
+    per_s = stage.random.choice([100, 500])
+    publisher = stage.start_publisher(per_s=per_s)
     stage.until(lambda: any(entry["event"] == "sent" for entry in read(publisher.log)))
     for _ in range(stage.harms):
         stage.wait(0.2, 3.0)
+        is_publisher_out = stage.random.random() < 0.5
         stage.cut_power()
+        if is_publisher_out:
+            publisher.kill()
+            publisher = stage.start_publisher(per_s=per_s)
         stage.wait(0.0, 0.5)
         for keeper in stage.keepers:
             keeper.start()

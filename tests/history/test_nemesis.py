@@ -18,7 +18,7 @@ REPRESENTATIVES = [scenario for scenario in SCENARIOS if scenario.name != "full_
 """Scenarios of `make test`. `full_disks` is for `make nightly`: a publisher that was told of a full store goes on in
 another ledger, and a consumer that was away gets the two mixed."""
 FORGETFUL_SEED = 3
-"""Seed of a run whose first power cut forgets everything that was not synced, at each keeper."""
+"""Seed of a run whose first power cut ends the publisher, too, and forgets everything that no keeper has synced."""
 
 
 def cases() -> list[ParameterSet]:
