@@ -5,16 +5,21 @@ from typing import Final, NamedTuple
 
 from .wire.ranges import Position
 from .wire.records import Subscription, TableRecord
+from .wire.requests import SubscriptionFlag
 
 SUBSCRIPTIONS_MAX: Final = 100_000
 """Most subscriptions. A manager refuses further ones before they become decisions."""
 
 
 class SubscriptionKey(NamedTuple):
-    """Identity of a subscription: its name is unique for a client id, which may be empty."""
+    """Identity of a subscription: its name is unique for a client id, which may be empty.
+
+    A subscription that is durable and one that is not may have the same name.
+    """
 
     client_id: str
     name: str
+    is_durable: bool = True
 
 
 class TableState(NamedTuple):
@@ -129,4 +134,9 @@ class TableReadiness:
 
 def key_of(subscription: Subscription) -> SubscriptionKey:
     """Return the identity of a subscription."""
-    return SubscriptionKey(subscription.client_id, subscription.name)
+    return key_for(subscription.client_id, subscription.name, subscription.flags)
+
+
+def key_for(client_id: str, name: str, flags: int) -> SubscriptionKey:
+    """Return the identity of a subscription with some flags."""
+    return SubscriptionKey(client_id, name, bool(flags & SubscriptionFlag.DURABLE))

@@ -53,6 +53,11 @@ class Cursor:
         """True if each message goes to one of several consumers."""
         return bool(self.subscription.flags & SubscriptionFlag.SHARED)
 
+    @property
+    def is_durable(self) -> bool:
+        """True if the subscription stays without consumers."""
+        return bool(self.subscription.flags & SubscriptionFlag.DURABLE)
+
     # Handing out
 
     def hand(self, consumer: ConsumerKey, ledger: Ledger, first: int, end: int) -> None:

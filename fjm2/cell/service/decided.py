@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from fjm2.base.ledger import Ledger
-from fjm2.cell.subscription_table import SubscriptionKey, key_of
+from fjm2.cell.subscription_table import SubscriptionKey, key_for, key_of
 from fjm2.cell.times import REMEMBERED_MS
 from fjm2.cell.wire.ranges import Spans
 from fjm2.cell.wire.records import (
@@ -83,6 +83,8 @@ class Decided:
         """Number of sessions of each client, and with each client id."""
         self._client_cursors: Counter[str] = Counter()
         self._shared: dict[SubscriptionKey, Cursor] = {}
+        self._unused: dict[SubscriptionKey, Cursor] = {}
+        """Subscriptions without consumers that are not durable."""
         self._by_hash: dict[int, dict[SubscriptionKey, Cursor]] = {}
 
     # Questions
@@ -110,6 +112,10 @@ class Decided:
     def shared_cursors(self) -> list[Cursor]:
         """Return the cursors of shared subscriptions that have consumers, in the order in which they got them."""
         return list(self._shared.values())
+
+    def unused_cursors(self) -> Iterator[Cursor]:
+        """Yield the cursors of subscriptions that are not durable, and have no consumers any more."""
+        return iter(self._unused.values())
 
     def cursor_of(self, session: int, consumer: int) -> Cursor | None:
         """Return the cursor that a consumer of a session moves."""
@@ -158,8 +164,18 @@ class Decided:
         """Count a cursor that was added."""
         self._client_cursors[key.client_id] += 1
         self._by_hash.setdefault(cursor.frame_hash, {})[key] = cursor
+        self._note_consumers(key, cursor)
+
+    def _note_consumers(self, key: SubscriptionKey, cursor: Cursor) -> None:
+        """Note that a subscription may have its first consumer, or none any more."""
         if cursor.is_shared and cursor.consumers:
             self._shared[key] = cursor
+        else:
+            self._shared.pop(key, None)
+        if cursor.is_durable or cursor.consumers:
+            self._unused.pop(key, None)
+        else:
+            self._unused[key] = cursor
 
     def _drop(self, key: SubscriptionKey) -> None:
         cursor = self.cursors.pop(key, None)
@@ -168,6 +184,7 @@ class Decided:
         for session, number in cursor.consumers:
             del self.sessions[session].consumers[number]
         self._shared.pop(key, None)
+        self._unused.pop(key, None)
         _count_down(self._client_cursors, key.client_id)
         others = self._by_hash[cursor.frame_hash]
         del others[key]
@@ -229,13 +246,12 @@ class Decided:
         session = self.sessions.get(request.session)
         if session is None:
             return
-        key = SubscriptionKey(session.client_id, request.name)
+        key = key_for(session.client_id, request.name, request.flags)
         cursor = self.cursors.get(key)
         if cursor is not None and number not in session.consumers:
             cursor.consumers[ConsumerKey(request.session, number)] = request.credit
             session.consumers[number] = key
-            if cursor.is_shared:
-                self._shared[key] = cursor
+            self._note_consumers(key, cursor)
 
     def _detach(self, number: int, consumer: int) -> None:
         session = self.sessions.get(number)
@@ -244,8 +260,7 @@ class Decided:
             cursor = self.cursors[key]
             del cursor.consumers[ConsumerKey(number, consumer)]
             cursor.give_back(ConsumerKey(number, consumer))
-            if not cursor.consumers:
-                self._shared.pop(key, None)
+            self._note_consumers(key, cursor)
 
     def _acknowledge(self, request: Ack) -> None:
         for each in request.ranges:

@@ -22,6 +22,8 @@ ENTRY_REQUESTS_MAX: Final = 256
 """Most requests that one entry decides."""
 TABLE_COST: Final = 32
 """Requests that a TABLE record takes the room of: it names the starts of up to 2,000 ledgers."""
+ENDINGS_MAX: Final = 64
+"""Most subscriptions that one entry ends because their last consumers are gone."""
 TURN_REQUESTS_MAX: Final = 16
 """Most requests of one client that an entry decides, so that no client takes the room of others."""
 ACK_WAIT_S: Final = 1.0
@@ -74,6 +76,7 @@ class RequestDesk:
         records = [*self._time_records(draft, now), *self._lapses(draft, now)]
         draft.apply(records, self._clients.find_request)
         records += self._judge_requests(draft, now)
+        records += self._end_unused(draft)
         hands = self._hander.next_hands(draft, now)
         if hands:
             records.append(HandRecord(hands))
@@ -162,6 +165,14 @@ class RequestDesk:
                 self._clients.renewed[request.session] = now
         if verdicts:
             records.append(ApplyRecord(ledger, verdicts[-1].sequence, tuple(verdicts)))
+        return records
+
+    def _end_unused(self, draft: Decided) -> list[Record]:
+        """Return TABLE records that drop subscriptions which are not durable, and have lost their last consumers."""
+        records: list[Record] = []
+        while len(records) < ENDINGS_MAX and (record := self._judge.end_unused()) is not None:
+            draft.apply((record,), self._clients.find_request)
+            records.append(record)
         return records
 
     def _waits_for(self, ledger: Ledger, sequence: int, request: Ack, now: float) -> bool:

@@ -5,7 +5,7 @@ from typing import Final
 
 from fjm2.base.ledger import Ledger
 from fjm2.cell.ledger_table import LedgerTable
-from fjm2.cell.subscription_table import SUBSCRIPTIONS_MAX, SubscriptionKey
+from fjm2.cell.subscription_table import SUBSCRIPTIONS_MAX, SubscriptionKey, key_of
 from fjm2.cell.wire.ranges import Position, Range
 from fjm2.cell.wire.records import Record, Subscription, TableRecord
 from fjm2.cell.wire.requests import (
@@ -44,6 +44,7 @@ _OFFERED: Final = (
     SubscriptionFlag.DURABLE,
     SubscriptionFlag.DURABLE | SubscriptionFlag.NO_LOCAL,
     SubscriptionFlag.DURABLE | SubscriptionFlag.SHARED,
+    SubscriptionFlag.SHARED,
 )
 _TOPIC: Final = 0
 """Kind flags of a topic that is not temporary."""
@@ -118,18 +119,20 @@ class Judge:
         if reason is not None:
             return Judgement(reason)
         wanted = Subscription(request.flags, request.destination, session.client_id, request.name, request.selector)
-        cursor = self._state.cursors.get(SubscriptionKey(session.client_id, request.name))
+        cursor = self._state.cursors.get(key_of(wanted))
         if cursor is None:
             reason = self._check_room(wanted)
             return Judgement(Reason.GRANTED, (self._addition(wanted, 1),)) if reason is None else Judgement(reason)
         if (cursor.subscription.flags ^ wanted.flags) & SubscriptionFlag.SHARED:
             return Judgement(Reason.OTHER_KIND)
-        if cursor.subscription == wanted and (cursor.is_shared or not cursor.consumers):
+        goes_on = cursor.is_shared if cursor.consumers else cursor.is_durable
+        if cursor.subscription == wanted and goes_on:
             has_room = len(cursor.consumers) < SHARED_CONSUMERS_MAX
             return Judgement(Reason.GRANTED if has_room else Reason.TOO_MANY_CONSUMERS)
         if cursor.consumers:
             return Judgement(Reason.CONSUMER_ACTIVE)
-        # Another topic, selector or no_local makes it new: what was kept for the old one is gone.
+        # Another topic, selector or no_local makes it new: what was kept for the old one is gone. So does the end of
+        # the last consumer of one that is not durable.
         return Judgement(Reason.GRANTED, (self._removal(cursor), self._addition(wanted, 2)))
 
     def _check_subscription(self, session: Session, request: Subscribe) -> Reason | None:
@@ -167,6 +170,12 @@ class Judge:
         return TableRecord(
             self._state.table_version + step, True, subscription, tuple(each for each in starts if each.sequence > 1)
         )
+
+    def end_unused(self) -> TableRecord | None:
+        """Return the record that drops a subscription which ended with its last consumer. Return None if there is
+        none."""
+        cursor = next(self._state.unused_cursors(), None)
+        return None if cursor is None else self._removal(cursor)
 
     def _removal(self, cursor: Cursor) -> TableRecord:
         return TableRecord(self._state.table_version + 1, False, cursor.subscription, ())

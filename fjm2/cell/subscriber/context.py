@@ -10,6 +10,7 @@ from fjm2.base.ledger import Ledger
 
 from ..client.cell_choice import CellChoice
 from ..outgoing import SendCommand
+from ..subscription_table import SubscriptionKey
 from ..wire.catch_up import CatchUpPage, CatchUpQuery
 from ..wire.commands import MemberFlag
 from ..wire.requests import Subscribe, SubscriptionFlag
@@ -203,8 +204,8 @@ class Context(Generic[F]):
         """Readers that lack something, and have room for it."""
         self.attached: list[ConsumerBase[F]] = []
         """Consumers that have got their subscriptions, and that nobody has looked at since."""
-        self.added: dict[tuple[str, str], None] = {}
-        """Subscriptions, by client id and name, that the entry which is being read has made."""
+        self.added: dict[SubscriptionKey, None] = {}
+        """Subscriptions that the entry which is being read has made."""
         self.renew_at = 0.0
         """Time at which leases are renewed."""
         self._listens_until = 0.0

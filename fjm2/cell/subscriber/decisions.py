@@ -3,6 +3,7 @@
 from typing import Final, Generic
 
 from ..service.reader import CommittedEntry, DecisionReader
+from ..subscription_table import key_of
 from ..wire.commands import Heartbeat
 from ..wire.records import ApplyRecord, CloseRecord, HandRecord, Record, ReturnRecord, SectionRecord, TableRecord
 from ..wire.requests import Close
@@ -77,7 +78,7 @@ class Decisions(Generic[F]):
             case TableRecord():
                 context.table_version = max(context.table_version, record.version)
                 if record.is_added:
-                    context.added[record.subscription.client_id, record.subscription.name] = None
+                    context.added[key_of(record.subscription)] = None
             case ReturnRecord():
                 session = self._sessions.get(record.session)
                 if session is not None:

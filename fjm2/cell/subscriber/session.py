@@ -5,6 +5,7 @@ from enum import Enum, auto
 from typing import Final, Generic, NamedTuple
 
 from ..service.reasons import Reason
+from ..subscription_table import key_for
 from ..wire.ranges import Range
 from ..wire.requests import Ack, Close, Open, Request, Return, Subscribe, Unsubscribe
 from .consumer import Consumer
@@ -216,7 +217,8 @@ class ClientSession(Generic[F]):
             self._context.events.append(ConsumerRefused(handle, reason))
             return
         context = self._context
-        is_new = (self.client_id, consumer.request.name) in context.added
+        request = consumer.request
+        is_new = key_for(self.client_id, request.name, request.flags) in context.added
         consumer.attach(place & 0xFFFF_FFFF, context.table_version, is_resumed=not is_new, now=now)
 
     def _drop(self, handle: int) -> None:

@@ -100,11 +100,12 @@ class Subscriber(Generic[F]):
         *,
         credit: int = CREDIT,
     ) -> int:
-        """Create a consumer of a durable subscription, and the subscription if there is none. Return its number.
+        """Create a consumer of a subscription, and the subscription if there is none. Return its number.
 
         `ConsumerReady` or `ConsumerRefused` follows. Another topic, selector or `NO_LOCAL` than before makes the
         subscription new. The consumer gets nothing until it has room. Selector and `NO_LOCAL` are the owner's to apply:
-        it acknowledges what does not match. A consumer of a shared subscription holds at most `credit` messages.
+        it acknowledges what does not match. A consumer of a shared subscription holds at most `credit` messages. A
+        shared subscription that is not durable ends with its last consumer.
         """
         self._handle += 1
         found = self._sessions.get(session)

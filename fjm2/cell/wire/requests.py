@@ -38,7 +38,8 @@ class RequestKind(IntEnum):
 
 
 class SubscriptionFlag(IntFlag):
-    """Properties of a subscription. One to a queue has none of them."""
+    """Properties of a subscription. One to a queue has none of them, and one that is shared and not durable ends with
+    its last consumer."""
 
     DURABLE = 1
     SHARED = 2

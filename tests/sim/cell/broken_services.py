@@ -8,7 +8,7 @@ from service_worlds import ServiceKeeper
 from subscribers import TOPICS
 
 from fjm2.cell.ledger_table import LedgerTable
-from fjm2.cell.service import pages
+from fjm2.cell.service import decided, judge, pages
 from fjm2.cell.service.clients import Clients
 from fjm2.cell.service.cursors import Cursor
 from fjm2.cell.service.decided import Decided
@@ -32,7 +32,7 @@ def share_client_ids(patch: Patch) -> None:
 
 def share_durable_subscriptions(patch: Patch) -> None:
     """A durable subscription takes a second consumer."""
-    judge = Judge._judge_subscribe
+    judge_alone = Judge._judge_subscribe
 
     def judge_subscribe(self: Judge, session: Any, number: int, request: Any) -> Any:
         cursors = list(self._state.cursors.values())
@@ -40,7 +40,7 @@ def share_durable_subscriptions(patch: Patch) -> None:
         for cursor in cursors:
             cursor.consumers = {}
         try:
-            return judge(self, session, number, request)
+            return judge_alone(self, session, number, request)
         finally:
             for cursor, present in zip(cursors, consumers, strict=True):
                 cursor.consumers = present
@@ -51,10 +51,10 @@ def share_durable_subscriptions(patch: Patch) -> None:
 
 def trust_ended_sessions(patch: Patch) -> None:
     """Requests of sessions that have ended are granted."""
-    judge = Judge.judge
+    judge_honestly = Judge.judge
 
     def trusting(self: Judge, ledger: Any, sequence: int, request: Any) -> Any:
-        judgement = judge(self, ledger, sequence, request)
+        judgement = judge_honestly(self, ledger, sequence, request)
         return type(judgement)(type(judgement.reason)(0)) if judgement.reason.name == "NO_SESSION" else judgement
 
     patch.setattr(Judge, "judge", trusting)
@@ -131,6 +131,34 @@ def let_the_dead_hold(patch: Patch) -> None:
     patch.setattr(Cursor, "give_back", lambda *_: None)
 
 
+def keep_unused_subscriptions(patch: Patch) -> None:
+    """A subscription that is not durable stays when its last consumer is gone."""
+    patch.setattr(RequestDesk, "_end_unused", lambda *_: [])
+
+
+def end_with_any_consumer(patch: Patch) -> None:
+    """Subscriptions that are not durable end while they have consumers."""
+    patch.setattr(
+        Decided, "unused_cursors", lambda self: (each for each in self.cursors.values() if not each.is_durable)
+    )
+
+
+def end_durable_subscriptions(patch: Patch) -> None:
+    """A durable subscription ends with its last consumer, too."""
+    patch.setattr(
+        Decided, "unused_cursors", lambda self: (each for each in self.cursors.values() if not each.consumers)
+    )
+
+
+def share_names(patch: Patch) -> None:
+    """A durable subscription of the same name is taken for one that is not durable."""
+    for module in (decided, judge):
+        for name in ("key_of", "key_for"):
+            if hasattr(module, name):
+                original = getattr(module, name)
+                patch.setattr(module, name, lambda *arguments, f=original: f(*arguments)._replace(is_durable=True))
+
+
 def reread_nothing(patch: Patch) -> None:
     """A keeper does not look for messages that came before it knew the subscription."""
     patch.setattr(ServiceKeeper, "reread", lambda *_: None)
@@ -177,6 +205,10 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     "flag nothing": flag_nothing,
     "decide about what is not handed": decide_about_what_is_not_handed,
     "let the dead hold": let_the_dead_hold,
+    "keep unused subscriptions": keep_unused_subscriptions,
+    "end with any consumer": end_with_any_consumer,
+    "end durable subscriptions": end_durable_subscriptions,
+    "share names": share_names,
     "reread nothing": reread_nothing,
     "apply without requests": apply_without_requests,
     "decide twice": decide_twice,

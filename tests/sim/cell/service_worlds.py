@@ -110,7 +110,7 @@ class ServiceWorld(World):
     keeper_type = ServiceKeeper
 
     def __init__(
-        self, seed: int, keepers: int = 3, client_ids: tuple[str, ...] = ("a", "b", "a", "", "", ""), **options: float
+        self, seed: int, keepers: int = 3, client_ids: tuple[str, ...] = ("a", "b", "a", *[""] * 5), **options: float
     ) -> None:
         self.clients: list[Client] = []
         self.model = Model()
@@ -246,7 +246,8 @@ class ServiceWorld(World):
         holders = [client for client in self.clients if client.consumer is not None]
         has_answers = all(at > self.now - ANSWER_S for client in self.clients for at in client.calls.values())
         return (
-            {client.client_id for client in holders} == set(self.client_ids)
+            {(client.client_id, client.is_durable) for client in holders}
+            == {(client.client_id, client.is_durable) for client in self.clients}
             and has_answers
             and not self.model.undelivered()
         )

@@ -47,6 +47,14 @@ NEEDLESS = {
 """Refusals that a correct client avoids."""
 
 
+Key = tuple[str, str, bool]
+"""Client id and name of a subscription, and True if it is durable: others have names of their own."""
+
+
+def key_of(client_id: str, name: str, flags: int) -> Key:
+    return client_id, name, bool(flags & SubscriptionFlag.DURABLE)
+
+
 class Sent(NamedTuple):
     """A message as it was sent."""
 
@@ -67,6 +75,7 @@ class Generation:
         self.active: tuple[int, int] | None = None
         """Session and number of the consumer."""
         self.is_shared = bool(subscription.flags & SubscriptionFlag.SHARED)
+        self.is_durable = bool(subscription.flags & SubscriptionFlag.DURABLE)
         self.held: dict[tuple[int, int], dict[Ledger, RangeSet]] = {}
         """Messages that each consumer of a shared subscription holds."""
         self.handed: dict[Ledger, RangeSet] = defaultdict(RangeSet)
@@ -99,7 +108,7 @@ class Model:
         self.confirmed: dict[Ledger, int] = {}
         self.final: dict[Ledger, Spans] = {}
         self.sessions: dict[int, tuple[Ledger, str]] = {}
-        self.subscriptions: dict[tuple[str, str], Generation] = {}
+        self.subscriptions: dict[Key, Generation] = {}
         self.consumers: dict[tuple[int, int], Generation] = {}
         """All consumers that there ever were."""
         self.last: dict[tuple[int, int, Ledger], int] = {}
@@ -109,9 +118,9 @@ class Model:
 
     # Clients
 
-    def topic_of(self, client_id: str, name: str) -> int:
+    def topic_of(self, client_id: str, name: str, flags: int) -> int:
         """Return the topic of a subscription; 0 if there is none."""
-        found = self.subscriptions.get((client_id, name))
+        found = self.subscriptions.get(key_of(client_id, name, flags))
         return 0 if found is None else int(found.topic.removeprefix("topic"))
 
     def note_sent(self, ledger: Ledger, sequence: int, frame: bytes, now: float) -> None:
@@ -174,12 +183,14 @@ class Model:
     def apply(self, index: int, records: Sequence[Record], now: float) -> None:
         """Take the records of the next entry."""
         self.index = index
+        missing = {key for key, generation in self.subscriptions.items() if generation.is_durable}
         for record in records:
             match record:
                 case TableRecord():
                     self._change_table(record, now)
                 case ApplyRecord():
                     for sequence, reason in record.verdicts:
+                        missing.discard(self._unsubscribed(record.ledger, sequence, Reason(reason)))
                         self._judge(record.ledger, sequence, Reason(reason))
                 case HandRecord():
                     for hand in record.hands:
@@ -191,15 +202,23 @@ class Model:
                     self.final.setdefault(record.ledger, record.final)
                 case _:
                     pass
+        missing -= set(self.subscriptions)
+        if missing:
+            raise BrokenPromiseError(f"{missing} were dropped, and nobody asked for that")
+        for key, generation in self.subscriptions.items():
+            if not generation.is_durable and not generation.held:
+                raise BrokenPromiseError(f"subscription {key} is not durable, and stays without consumers")
 
     def _change_table(self, record: TableRecord, now: float) -> None:
         if record.version != self.table_version + 1:
             raise BrokenPromiseError(f"table version {record.version} after {self.table_version}")
         self.table_version = record.version
-        key = record.subscription.client_id, record.subscription.name
+        key = key_of(record.subscription.client_id, record.subscription.name, record.subscription.flags)
         old = self.subscriptions.pop(key, None)
         if old is not None and (old.active is not None or old.held):
             raise BrokenPromiseError(f"subscription {key} was dropped while consumer {old.active} was active")
+        if old is not None and not old.is_durable:
+            self.counts["subscriptions passed"] += 1
         if record.is_added:
             self.subscriptions[key] = Generation(record.subscription, dict(record.starts), record.version, now)
 
@@ -230,6 +249,14 @@ class Model:
                 raise BrokenPromiseError(f"{each} of {consumer} was granted, and it does not hold it")
             held.remove(each.first, each.last + 1)
         return generation
+
+    def _unsubscribed(self, ledger: Ledger, sequence: int, reason: Reason) -> Key | None:
+        """Return the durable subscription that a request ends."""
+        request = self.requests[ledger, sequence]
+        session = self.sessions.get(request.session)
+        if reason is not Reason.GRANTED or session is None or not isinstance(request, Unsubscribe):
+            return None
+        return key_of(session[1], request.name, SubscriptionFlag.DURABLE)
 
     def _judge(self, ledger: Ledger, sequence: int, reason: Reason) -> None:
         request = self.requests[ledger, sequence]
@@ -264,7 +291,8 @@ class Model:
                     self.consumers[request.session, number].held.pop((request.session, number), None)
             case Unsubscribe():
                 self.counts["unsubscriptions"] += 1
-                if (session[1], request.name) in self.subscriptions:
+                key = key_of(session[1], request.name, SubscriptionFlag.DURABLE)
+                if key in self.subscriptions:
                     raise BrokenPromiseError(f"{request} was granted, and the subscription is still there")
             case _:
                 raise BrokenPromiseError(f"{request} was granted, and nobody offers it")
@@ -276,12 +304,13 @@ class Model:
         if reason is Reason.NO_SESSION and session is not None:
             raise BrokenPromiseError(f"{request} was refused, and the session is open")
         if reason is Reason.CONSUMER_ACTIVE and isinstance(request, Subscribe | Unsubscribe) and session is not None:
-            generation = self.subscriptions[session[1], request.name]
-            if generation.active is None and not generation.held:
+            flags = request.flags if isinstance(request, Subscribe) else SubscriptionFlag.DURABLE
+            generation = self.subscriptions.get(key_of(session[1], request.name, flags))
+            if generation is None or (generation.active is None and not generation.held):
                 raise BrokenPromiseError(f"{request} was refused, and no consumer is active")
 
     def _attach(self, request: Subscribe, client_id: str, sequence: int) -> None:
-        generation = self.subscriptions.get((client_id, request.name))
+        generation = self.subscriptions.get(key_of(client_id, request.name, request.flags))
         if generation is None or generation.topic != request.destination.name:
             raise BrokenPromiseError(f"{request} was granted, and there is no such subscription")
         if generation.is_shared:

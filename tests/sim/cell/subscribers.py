@@ -43,6 +43,8 @@ WINDOW: Final = 12
 """Most frames of a client that are not confirmed."""
 LIAR: Final = 5
 """Number of the client that lies."""
+PASSING: Final = (6, 7)
+"""Numbers of the clients whose subscription is not durable."""
 CREDIT: Final = 24
 """Most messages that a shared consumer holds."""
 ROOM: Final = 40
@@ -321,16 +323,15 @@ class Client:
         elif chance < 0.38 and not self.is_quiet:
             self.subscriber.close_session(self.session, now)
         else:
-            topic = self.world.model.topic_of(self.client_id, self.name())
+            topic = self.world.model.topic_of(self.client_id, self.name(), self.flags)
             if random.random() < 0.1 and not self.is_quiet:
                 topic = random.randrange(len(TOPICS))
             self.consumer = Consumer(self.subscribe(topic))
 
     def subscribe(self, topic: int) -> int:
         now, credit = self.world.now, 0 if self.is_liar else CREDIT
-        flags = SubscriptionFlag.DURABLE | (SubscriptionFlag.SHARED if self.is_shared else SubscriptionFlag(0))
         name = TOPICS[topic].name
-        handle = self.subscriber.create_consumer(self.session, flags, name, self.name(), "", now, credit=credit)
+        handle = self.subscriber.create_consumer(self.session, self.flags, name, self.name(), "", now, credit=credit)
         self.calls[handle] = now
         return handle
 
@@ -355,6 +356,18 @@ class Client:
     def is_shared(self) -> bool:
         """True for a client without a client id, of which several share a subscription."""
         return not self.client_id
+
+    @property
+    def is_durable(self) -> bool:
+        """True for a client whose subscription stays without it."""
+        return (self.node - CLIENT_NODE) % 100 not in PASSING
+
+    @property
+    def flags(self) -> SubscriptionFlag:
+        """The kind of the client's subscription."""
+        if not self.is_durable:
+            return SubscriptionFlag.SHARED
+        return SubscriptionFlag.DURABLE | (SubscriptionFlag.SHARED if self.is_shared else SubscriptionFlag(0))
 
     def name(self) -> str:
         return "shared" if self.is_shared else "name"

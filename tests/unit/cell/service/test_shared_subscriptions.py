@@ -204,7 +204,8 @@ def test_shared_subscriptions_are_shared_by_equal_ones_only() -> None:
     assert two.subscribe("shared", selector="a > 1", flags=SHARED) is Reason.CONSUMER_ACTIVE
     assert two.unsubscribe("shared") is Reason.CONSUMER_ACTIVE
     assert two.subscribe("other", flags=SHARED | SubscriptionFlag.NO_LOCAL) is Reason.NOT_OFFERED
-    assert two.subscribe("other", flags=SubscriptionFlag.SHARED) is Reason.NOT_OFFERED
+    assert two.subscribe("other", flags=SubscriptionFlag.SHARED | SubscriptionFlag.NO_LOCAL) is Reason.NOT_OFFERED
+    assert two.subscribe("other", flags=SubscriptionFlag(0)) is Reason.NOT_OFFERED
     named = Client(alone, 3)
     named.open("client")
     assert named.subscribe("name") is Reason.GRANTED
