@@ -263,9 +263,12 @@ class JMSContext(MessageFactory):
         inbox = core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max, block_s)
         return self._started(inbox, no_local)
 
-    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        self._used().create_shared_consumer(topic, name, selector)
+    async def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> JMSConsumer:
+        """Create a consumer of a shared subscription as `Session.create_shared_consumer` does, and start the connection
+        unless `auto_start` is off."""
+        core = session_core_of(self._used())
+        inbox = await core.open_durable_inbox(topic, name, selector, False, is_shared=True, is_durable=False)
+        return self._started(inbox, False)
 
     async def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False

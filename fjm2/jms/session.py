@@ -188,9 +188,16 @@ class SessionCore:
         return inbox
 
     async def open_durable_inbox(
-        self, topic: Topic, name: str, selector: str | None, no_local: bool, *, is_shared: bool
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None,
+        no_local: bool,
+        *,
+        is_shared: bool,
+        is_durable: bool = True,
     ) -> Inbox:
-        """Create a consumer of a durable subscription; see `Session.create_durable_consumer`. Return its inbox."""
+        """Create a consumer of a named subscription; see `Session.create_durable_consumer`. Return its inbox."""
         self.check_open()
         check_topic(topic)
         check_name(name)
@@ -203,7 +210,7 @@ class SessionCore:
             )
         from .durable.consumer import Wanted  # only now: programs without durable subscriptions do not need it
 
-        wanted = Wanted(topic, name, "" if parsed.is_empty else parsed.text, no_local, is_shared)
+        wanted = Wanted(topic, name, "" if parsed.is_empty else parsed.text, no_local, is_shared, is_durable)
         return await (await self.durable_session(str(wanted))).create(wanted, None if parsed.is_empty else parsed)
 
     async def durable_session(self, subject: str) -> "DurableSession":
@@ -384,13 +391,15 @@ class Session(MessageFactory):
         inbox = self._core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max, block_s)
         return self._consumer_of(inbox, no_local)
 
-    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        self._core.check_open()
-        check_topic(topic)
-        check_name(name)
-        Selector(selector or "")
-        refuse("shared subscriptions", topic)
+    async def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
+        """Create a consumer of the shared subscription with a name, and the subscription if there is none.
+
+        Each message goes to one of its consumers, in any process. The subscription ends with its last consumer. A
+        client id is not needed; with one, only connections of this client id share. Raise ResourceAllocationError
+        without a keeper, and IllegalStateError while the subscription has consumers with another topic or selector.
+        """
+        inbox = await self._core.open_durable_inbox(topic, name, selector, False, is_shared=True, is_durable=False)
+        return self._consumer_of(inbox, False)
 
     async def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False

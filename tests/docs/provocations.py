@@ -131,7 +131,7 @@ ASYNC_CALLS: dict[str, AsyncCall] = {
     "send(Topic('t'), {1, 2})": lambda context: context.create_producer().send(Topic("t"), {1, 2}),
     "create_consumer('prices')": lambda context: call(context.create_consumer, "prices"),
     "create_consumer(Queue('orders'))": lambda context: call(context.create_consumer, Queue("orders")),
-    "create_shared_consumer(Topic('t'), 'n')": lambda context: call(context.create_shared_consumer, Topic("t"), "n"),
+    "create_shared_consumer(Topic('t'), '')": lambda context: context.create_shared_consumer(Topic("t"), ""),
     "create_durable_consumer(Topic('t'), 'n')": lambda context: context.create_durable_consumer(Topic("t"), "n"),
     "create_browser(Queue('orders'))": lambda context: call(context.create_browser, Queue("orders")),
     "create_browser(Topic('t'))": lambda context: call(context.create_browser, Topic("t")),

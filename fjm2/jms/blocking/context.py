@@ -182,9 +182,11 @@ class JMSContext(MessageFactory, Closable):
             run(self._inner.create_consumer, dest, selector, no_local, **bounds, block_s=block_s), self._threads
         )
 
-    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        run(self._inner.create_shared_consumer, topic, name, selector)
+    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> JMSConsumer:
+        """Create a consumer of a shared subscription. See `Session.create_shared_consumer`. Starts the connection
+        unless `auto_start` is off."""
+        inner = call(self._inner.create_shared_consumer(topic, name, selector))
+        return JMSConsumer(inner, self._threads)
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False

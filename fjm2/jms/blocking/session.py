@@ -84,9 +84,15 @@ class Session(MessageFactory, Closable):
         inner = run(self._inner.create_consumer, dest, selector, no_local, **bounds, block_s=block_s)
         return MessageConsumer(inner, self._threads)
 
-    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> NoReturn:
-        """Raise ResourceAllocationError, because this release does not offer this method."""
-        run(self._inner.create_shared_consumer, topic, name, selector)
+    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
+        """Create a consumer of the shared subscription with a name, and the subscription if there is none.
+
+        Each message goes to one of its consumers, in any process. The subscription ends with its last consumer. A
+        client id is not needed; with one, only connections of this client id share. Raise ResourceAllocationError
+        without a keeper, and IllegalStateError while the subscription has consumers with another topic or selector.
+        """
+        inner = call(self._inner.create_shared_consumer(topic, name, selector))
+        return MessageConsumer(inner, self._threads)
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, no_local: bool = False

@@ -21,21 +21,27 @@ DONE_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A durable subscription that a consumer is for."""
+    """A subscription that a consumer is for."""
 
     topic: Topic
     name: str
     selector: str
     no_local: bool
     is_shared: bool
+    is_durable: bool = True
+    """True if the subscription stays without consumers."""
 
     @property
     def flags(self) -> SubscriptionFlag:
         """The kind of the subscription, as the cell has it."""
-        flags = SubscriptionFlag.DURABLE
+        flags = SubscriptionFlag.DURABLE if self.is_durable else SubscriptionFlag(0)
         if self.is_shared:
             flags |= SubscriptionFlag.SHARED
         return flags | SubscriptionFlag.NO_LOCAL if self.no_local else flags
+
+    def is_named(self, name: str, is_durable: bool) -> bool:
+        """Return True for a subscription of a name. Those that are durable have names of their own."""
+        return self.name == name and self.is_durable == is_durable
 
     def __str__(self) -> str:
         return f"{self.topic}, subscription {self.name!r}"

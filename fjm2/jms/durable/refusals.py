@@ -3,7 +3,9 @@
 from typing import Final
 
 from fjm2.bus.config import BusConfig
+from fjm2.bus.errors import MessagesLostError
 from fjm2.cell.service.reasons import TEXTS, Reason
+from fjm2.messages.destination import Topic
 from fjm2.messages.errors import (
     IllegalStateError,
     InvalidClientIDError,
@@ -51,6 +53,15 @@ def silent_cell(subject: str, config: BusConfig, waited_s: float) -> JMSError:
         f"{subject}: the keepers on {place_of(config)} decided nothing for {waited_s:g} s; look at them with "
         "`fjm2 keep status`, then call again",
         "no_keeper",
+    )
+
+
+def ended(subject: str, topic: Topic) -> JMSError:
+    """Return the error of a subscription that may have ended while its consumer was silent."""
+    return MessagesLostError(
+        f"{subject}: the keepers heard nothing of this session for too long. The subscription ends with its last "
+        "consumer: if there was no other, messages that were sent meanwhile are lost. Use a durable one to keep them",
+        topics=(topic,),
     )
 
 

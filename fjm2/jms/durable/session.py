@@ -19,7 +19,7 @@ from ..settings import SessionMode
 from .consumer import DurableConsumer, Wanted
 from .inbox import DurableInbox, OneByOneInbox
 from .publishers import wait_for_publishers
-from .refusals import fenced, refusal, silent_cell
+from .refusals import ended, fenced, refusal, silent_cell
 
 if TYPE_CHECKING:
     from ..dispatcher import Dispatcher
@@ -72,7 +72,7 @@ class DurableSession:
     async def create(self, wanted: Wanted, selector: Selector | None) -> DurableInbox:
         """Create a consumer, and return its inbox."""
         self._check_lengths(str(wanted), wanted.selector)
-        await self._end_lingering(wanted.name, gives_back=True)
+        await self._end_lingering(wanted.name, is_durable=wanted.is_durable, gives_back=True)
         endpoint = self._endpoint
         kind = OneByOneInbox if self.mode is SessionMode.AUTO_ACKNOWLEDGE else DurableInbox
         left_out = endpoint.connection_id if wanted.no_local else None
@@ -157,6 +157,8 @@ class DurableSession:
         while not (self._is_closed or consumer.inbox.is_closed):
             try:
                 await self._establish(consumer)
+                if not consumer.wanted.is_durable:
+                    self._endpoint.report(ended(str(consumer.wanted), consumer.wanted.topic))
             except ResourceAllocationError as error:
                 self._endpoint.report(error)
             except JMSError as error:
@@ -216,7 +218,7 @@ class DurableSession:
         """End a subscription."""
         subject = f"subscription {name!r}"
         self._check_lengths(subject, "")
-        await self._end_lingering(name, gives_back=False)
+        await self._end_lingering(name, is_durable=True, gives_back=False)
         until = self._loop.time() + DECIDED_S
         try:
             async with asyncio.timeout_at(until):
@@ -234,11 +236,12 @@ class DurableSession:
         if reason is not Reason.GRANTED:
             raise refusal(subject, reason)
 
-    async def _end_lingering(self, name: str, *, gives_back: bool) -> None:
+    async def _end_lingering(self, name: str, *, is_durable: bool, gives_back: bool) -> None:
         """Close consumers of a subscription that linger for nothing. With `gives_back`, close all that linger: what the
         client has not acknowledged comes again."""
         deliveries = self._dispatcher.deliveries
-        for consumer in [each for each in self.consumers if each.is_lingering and each.wanted.name == name]:
+        lingering = [each for each in self.consumers if each.is_lingering]
+        for consumer in [each for each in lingering if each.wanted.is_named(name, is_durable)]:
             if gives_back:
                 deliveries.forget(consumer.inbox)
             if not deliveries.tracks(consumer.inbox):

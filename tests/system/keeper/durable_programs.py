@@ -13,14 +13,17 @@ from fjm2.jms import ConnectionFactory, IllegalStateError, SessionMode, TextMess
 TOPIC = Topic("fjm2.durable")
 NAME = "all"
 ACKED_TOGETHER = 50
+SHARED, PASSING = "-", "+"
+"""Stand for a client id: readers without one, of a shared subscription that is durable, and of one that is not."""
 
 
 async def read(uri: str, client_id: str, mode: SessionMode) -> None:
     """Print each message with its flag, and a line after each acknowledgement."""
-    factory = ConnectionFactory(uri) if client_id == "-" else ConnectionFactory(uri, client_id=client_id)
+    factory = ConnectionFactory(uri) if client_id in (SHARED, PASSING) else ConnectionFactory(uri, client_id=client_id)
     async with factory.create_context(mode) as context:
-        create = context.create_shared_durable_consumer if client_id == "-" else context.create_durable_consumer
-        consumer = await create(TOPIC, NAME)
+        context.exception_listener = lambda error: print(type(error).__name__, flush=True)
+        creates = {SHARED: context.create_shared_durable_consumer, PASSING: context.create_shared_consumer}
+        consumer = await creates.get(client_id, context.create_durable_consumer)(TOPIC, NAME)
         print("ready", flush=True)
         count = 0
         async for message in consumer:
@@ -89,6 +92,12 @@ class Program:
         before = self.lines[: marks[-1]] if marks else []
         return [int(line.split()[0]) for line in before if line[:1].isdigit()]
 
+    @property
+    def held(self) -> list[int]:
+        """Messages that were received after the last acknowledgement was asked for."""
+        numbers = [number for number, _ in self.messages]
+        return numbers[len(numbers) // ACKED_TOGETHER * ACKED_TOGETHER :]
+
     def kill(self) -> None:
         """Kill the program, if it runs."""
         if self.popen.poll() is None:
@@ -100,7 +109,7 @@ class Program:
 
 
 def reader(uri: str, client_id: str = "desk", mode: SessionMode = SessionMode.CLIENT_ACKNOWLEDGE) -> Program:
-    """Start a reader. Without a client id ("-") it shares the subscription."""
+    """Start a reader. SHARED and PASSING stand for a client id."""
     return Program("read", uri, client_id, int(mode))
 
 
