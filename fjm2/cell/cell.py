@@ -388,7 +388,12 @@ class Cell:
             self._election.withdraw(now)
 
     def _answer_manager(self) -> None:
-        if self._manager is None and self._manager_node:
+        """Tell the manager of the promised epoch what is stored.
+
+        The one before is told nothing of a promise to a candidate: it would promise the epoch, too, and give no vote.
+        """
+        is_promised = self._newest is not None and self._newest.epoch == self.epoch
+        if self._manager is None and self._manager_node and is_promised:
             self.replica.send_stored(self._manager_node, self.replica.full_progress())
 
     def _answer_writer(self, producer_id: int, node: int) -> None:

@@ -92,6 +92,26 @@ def test_a_cut_off_manager_stops_before_the_next_one_serves() -> None:
     world.check_end()
 
 
+@pytest.mark.parametrize("seed", range(SEED, SEED + 5))
+def test_a_manager_that_was_cut_off_votes_for_the_next_one(seed: int) -> None:
+    """The vote of two of three needs both. No epoch is used up in vain."""
+    world = World(seed, loss=0.0, slow_syncs=0.0)
+    world.run_until(lambda: world.manager is not None, 8.0)
+    world.kill(next(keeper for keeper in world.keepers if keeper is not world.manager))
+    world.run(1.0)
+    rounds, before = 6, max(world.managers)
+    for _ in range(rounds):
+        first = world.manager
+        (other,) = (keeper.cell for keeper in world.keepers if keeper.cell is not None and keeper is not first)
+        assert first is not None
+        first.reachable = False
+        world.run_until(lambda cell=other: cell.state is State.CANDIDATE, 2.0)  # type: ignore[misc]
+        first.reachable = True
+        world.run_until(lambda: world.manager is not None, 4.0)
+    assert max(world.managers) <= before + rounds + 1
+    world.check_end()
+
+
 def test_two_of_three_go_on_and_one_does_not() -> None:
     world = World(SEED, loss=0.0)
     world.run_until(lambda: world.manager is not None, 8.0)

@@ -186,6 +186,23 @@ def test_a_heartbeat_of_an_older_manager_is_answered_with_the_newer_epoch() -> N
     assert (stored.promised_epoch, stored.heartbeat) == (3, 0)
 
 
+def test_the_manager_before_is_told_nothing_of_a_promise_to_a_candidate() -> None:
+    """It would promise the epoch as well, and give the candidate no vote."""
+    keeper, store = cell()
+    keeper.receive(heartbeat(1), 2, 1.0)
+    sent(keeper)
+    keeper.receive(vote_request(2, candidate=2), 3, LATER)
+    keeper.handle_synced(store.lsn, LATER)
+    assert [type(message) for message in sent(keeper)] == [VoteAnswer]
+    keeper, store = cell()
+    keeper.receive(heartbeat(1), 2, 0.1)
+    keeper.handle_timeout(1.0)
+    keeper.receive(answer(MEMBERS[1], 2, VoteFlag.PRE_VOTE | VoteFlag.GRANTED), 2, 1.0)
+    sent(keeper)
+    keeper.handle_synced(store.lsn, 1.0)
+    assert [type(message) for message in sent(keeper)] == [VoteRequest]
+
+
 def test_a_lease_is_renewed_only_by_a_promise_on_disk() -> None:
     keeper, store = cell()
     keeper.receive(heartbeat(2, number=4), 2, LATER)
