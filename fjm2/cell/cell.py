@@ -15,7 +15,7 @@ from fjm2.base.ledger import Ledger
 from .context import Context, Storage
 from .decision_log import Appended
 from .election import Election, is_plausible
-from .fetch_answer import answer_fetch
+from .fetches import answer_fetch
 from .founding import Founder, return_alone
 from .manager import Manager
 from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, SendCommand, State, StateChanged
@@ -329,7 +329,7 @@ class Cell:
             replica.commit(committed, now)
         if replica.log.committed < committed or replica.is_stuck:
             replica.fetch_decisions(committed, now)
-        replica.fetch_frames(replica.lacking_references(), now)
+        replica.fetches.ask_for_frames(replica.lacking_references(), now)
 
     def _meet(self, heartbeat: Heartbeat) -> None:
         """Settle a conflict of two cells: the one with fewer members, then the higher id, is stranded."""
@@ -358,7 +358,7 @@ class Cell:
                 self._manager.receive_stored(stored, source, now)
         elif source == self._manager_node and stored.promised_epoch == self.epoch:
             self._is_learner = self.me not in self.replica.log.membership
-            self.replica.fetch_frames(self.replica.lacking(stored.progresses(), now), now)
+            self.replica.fetches.ask_for_frames(self.replica.lacking(stored.progresses(), now), now)
 
     def _receive_fetch(self, fetch: Fetch, now: float) -> None:
         if fetch.reply_to == self._context.node_id:
@@ -415,6 +415,9 @@ class Cell:
         if manager is not None and (not manager.is_leased(now) or self.replica.is_stuck):
             self._manager = None
             self._election.withdraw(now)
+        elif manager is not None and manager.must_yield(now):
+            self._manager = None
+            self._election.yield_to_others(now)
         state = self.state
         if state is not self._told:
             self._told = state

@@ -16,15 +16,22 @@ class Storage(Protocol):
     """The journal, as a member writes it. Nothing that is stored is answered before its LSN is synced."""
 
     def store_frames(
-        self, ledger: Ledger, first: int, frames: Sequence[bytes], *, is_urgent: bool = False
+        self,
+        ledger: Ledger,
+        first: int,
+        frames: Sequence[bytes],
+        *,
+        is_fetched: bool = False,
+        is_urgent: bool = False,
     ) -> int | None:
         """Append frames, and return the LSN of their batch. None if the store has no room.
 
-        Urgent ones, requests and decisions, may use the room that is kept for them.
+        A store that is full for messages has room for some that are fetched, and for urgent ones even then: requests
+        and decisions.
         """
         ...
 
-    def store_counted(self, ledger: Ledger, first: int, count: int) -> int | None:
+    def store_counted(self, ledger: Ledger, first: int, count: int, *, is_fetched: bool = False) -> int | None:
         """Append that sequences were seen and need no keeping. Return the LSN, or None if the store has no room."""
         ...
 

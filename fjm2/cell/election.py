@@ -4,7 +4,7 @@ from .configuration import EPOCH_LEAP_MAX, EPOCH_MAX
 from .context import Context
 from .outgoing import SendCommand
 from .replica import Replica
-from .times import NO_VOTE_S, RANK_DELAY_S, RETRY_S, SUSPICION_S
+from .times import NO_VOTE_S, RANK_DELAY_S, RETRY_S, SUSPICION_S, YIELD_S
 from .wire.commands import VoteAnswer, VoteFlag, VoteRequest
 from .wire.fields import Member
 
@@ -27,6 +27,7 @@ class Election:
         # Nobody else can be the manager of a cell of one, whose store this process has locked.
         is_alone = replica.log.membership.size == 1 and context.me in replica.log.membership
         self._asks_at = now if is_alone else now + SUSPICION_S
+        self._yields_until = now
         self._is_ranked = False
         self.epoch = 0
         """Epoch that the member is a candidate for; 0 if it is none."""
@@ -38,7 +39,7 @@ class Election:
     @property
     def next_at(self) -> float:
         """Time at which the member becomes a candidate, or asks again."""
-        return self._asks_at
+        return max(self._asks_at, self._yields_until)
 
     @property
     def is_candidate(self) -> bool:
@@ -56,9 +57,14 @@ class Election:
         self.epoch = 0
         self._asks_at = now + RETRY_S * (1 + self._context.random.random())
 
+    def yield_to_others(self, now: float) -> None:
+        """Stop being the manager, and let others come first, whatever they do meanwhile."""
+        self.epoch = 0
+        self._yields_until = self._asks_at = now + YIELD_S
+
     def handle_timeout(self, now: float) -> None:
         """Ask for pre-votes once the manager has been silent for too long."""
-        if now < self._asks_at:
+        if now < self.next_at:
             return
         membership = self._replica.log.membership
         if self._context.me not in membership or self._replica.promise.epoch >= EPOCH_MAX or self._replica.is_stuck:

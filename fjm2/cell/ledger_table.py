@@ -68,7 +68,7 @@ class ClosedLedger(NamedTuple):
 class _LedgerState:
     """Sequences of one ledger."""
 
-    __slots__ = ("closed_at_ms", "final", "heard_at", "is_fenced", "on_disk", "seen")
+    __slots__ = ("closed_at_ms", "coming_until", "final", "heard_at", "is_fenced", "on_disk", "seen")
 
     def __init__(self, now: float) -> None:
         self.seen = RangeSet()
@@ -76,6 +76,8 @@ class _LedgerState:
         self.final: RangeSet | None = None
         self.is_fenced = False
         self.heard_at = now
+        self.coming_until = now + _COMING_S
+        """Time until which frames behind the last one seen count as on their way."""
         self.closed_at_ms = 0
 
 
@@ -137,6 +139,7 @@ class LedgerTable:
                 return []
         if not is_fetched:
             state.heard_at = now
+            state.coming_until = now + _COMING_S
         if state.final is not None:
             wanted = list(state.final.within(first, end))
         elif state.is_fenced and not is_fetched:
@@ -252,7 +255,7 @@ class LedgerTable:
         state = self._ledgers.get(ledger)
         if state is None:
             return [(first, end)] if first < end else []
-        if not state.is_fenced and now - state.heard_at < _COMING_S:
+        if not state.is_fenced and now < state.coming_until:
             end = min(end, state.seen.last + 1 if state.seen else _FIRST)
         return list(state.seen.gaps(first, end))
 
@@ -304,8 +307,12 @@ class LedgerTable:
         return [ledger for ledger, state in self._ledgers.items() if state.final is None and state.heard_at < before]
 
     def drop_unsynced(self, spans: Iterable[Span]) -> None:
-        """Forget sequences that were seen but could not be written, so that they are stored when they come again."""
+        """Forget sequences that were seen but could not be written, so that they are stored when they come again.
+
+        Their writer does not send them again, so that they have to be fetched.
+        """
         for ledger, first, end in spans:
             state = self._ledgers.get(ledger)
             if state is not None:
                 state.seen.remove(first, end)
+                state.coming_until = 0.0

@@ -1,6 +1,7 @@
 """The manager of one epoch: it recovers what members store, keeps its lease, replicates decisions and commits them."""
 
 import math
+from collections.abc import Callable
 
 from .change import MemberChange
 from .closing import LedgerClosing
@@ -11,7 +12,7 @@ from .replica import Replica
 from .reports import Report, Reports
 from .service.clients import Clients
 from .service.desk import RequestDesk
-from .times import CLAIMS_S, HEARTBEAT_S, LEASE_S, TELL_S
+from .times import CLAIMS_S, HEARTBEAT_S, LEASE_S, TELL_S, YIELD_AFTER_S
 from .wire.commands import Heartbeat, HeartbeatFlag, HeartbeatMember, MemberFlag
 from .wire.fields import Member
 from .wire.ranges import Range
@@ -47,6 +48,29 @@ class _Beats:
         self._hurried_at = max(now, self._sent_at + TELL_S)
 
 
+class _Lease:
+    """The time for which W members let a manager go on: since it sent the newest heartbeat that they answered."""
+
+    def __init__(self, now: float) -> None:
+        self.began_at = now
+        self.until = now + LEASE_S
+        self._sent_at: dict[int, float] = {}
+        """Times of the last heartbeats, for as long as their answers renew the lease."""
+
+    def note_sent(self, number: int, now: float) -> None:
+        """Note that a heartbeat is sent."""
+        self._sent_at[number] = now
+        for old in [old for old, at in self._sent_at.items() if at + LEASE_S <= now]:
+            del self._sent_at[old]
+
+    def renew(self, is_answered: Callable[[int], bool]) -> None:
+        """Renew the lease by the newest heartbeat that W members have answered."""
+        for number in sorted(self._sent_at, reverse=True):
+            if is_answered(number):
+                self.until = max(self.until, self._sent_at[number] + LEASE_S)
+                return
+
+
 class Manager:
     """A member that W members elected for an epoch."""
 
@@ -60,9 +84,7 @@ class Manager:
         self._closing = LedgerClosing(context, replica, self.reports, clients.state)
         self.desk = RequestDesk(context, replica, clients, self.reports)
         self._number = 0
-        self._sent_at: dict[int, float] = {}
-        """Times of the last heartbeats, for as long as their answers renew the lease."""
-        self._leased_until = now + LEASE_S
+        self._lease = _Lease(now)
         self._beats = _Beats(now)
         self._open_index = 0
         self._claims_until = 0.0
@@ -70,7 +92,7 @@ class Manager:
 
     @property
     def next_at(self) -> float:
-        times = [self._beats.due_at, self._leased_until]
+        times = [self._beats.due_at, self._lease.until]
         if self.state is State.CLAIMING:
             times.append(self._claims_until)
         if self.state is State.SERVING:
@@ -79,7 +101,12 @@ class Manager:
 
     def is_leased(self, now: float) -> bool:
         """Return True if W members answered a heartbeat that was sent less than the lease ago."""
-        return now < self._leased_until
+        return now < self._lease.until
+
+    def must_yield(self, now: float) -> bool:
+        """Return True if the store has no room for what others hold, so that another member has to be the manager."""
+        is_stuck = self.state is State.RECOVERING and now >= self._lease.began_at + YIELD_AFTER_S
+        return is_stuck and self._replica.fetches.lack_room(now)
 
     def handle_timeout(self, now: float) -> None:
         """Send the heartbeat if it is due, and go on with whatever waits."""
@@ -93,9 +120,7 @@ class Manager:
 
     def _beat(self, now: float) -> None:
         self._number += 1
-        self._sent_at[self._number] = now
-        for number in [number for number, at in self._sent_at.items() if at + LEASE_S <= now]:
-            del self._sent_at[number]
+        self._lease.note_sent(self._number, now)
         log = self._replica.log
         configuration = log.configuration_at(log.committed)
         members = () if configuration is None else configuration.members
@@ -134,7 +159,7 @@ class Manager:
         member = Member(stored.keeper_id, stored.incarnation)
         self._renew_lease()
         if member in membership:
-            self._replica.fetch_frames(self._replica.lacking(stored.progresses(), now), now)
+            self._replica.fetches.ask_for_frames(self._replica.lacking(stored.progresses(), now), now)
         self._help(member, report)
         self.advance(now)
 
@@ -148,13 +173,13 @@ class Manager:
             self._replica.send_stored(report.node_id, lacks)
 
     def _renew_lease(self) -> None:
-        """Find the newest time that W members have answered for."""
         membership = self._replica.log.membership
-        for number in sorted(self._sent_at, reverse=True):
+
+        def is_answered(number: int) -> bool:
             answered = {member for member, report in self.reports if report.answered >= number}
-            if membership.has_majority(answered | {self._context.me}):
-                self._leased_until = max(self._leased_until, self._sent_at[number] + LEASE_S)
-                return
+            return membership.has_majority(answered | {self._context.me})
+
+        self._lease.renew(is_answered)
 
     def handle_synced(self, now: float) -> None:
         self.advance(now)
@@ -172,7 +197,7 @@ class Manager:
     def advance(self, now: float) -> None:
         """Go on to the next state if all that it needs is there."""
         if self.state is State.RECOVERING and not self._open_index:
-            self._replica.fetch_frames(self._replica.lacking_references(), now)
+            self._replica.fetches.ask_for_frames(self._replica.lacking_references(), now)
             # The frames that decisions refer to are on W disks, so that they can be had.
             if self._has_read() and self._replica.confirmable == self._replica.log.last_index:
                 self._open_index = self.propose((OpenRecord(),), now)

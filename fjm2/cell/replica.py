@@ -10,14 +10,15 @@ from fjm2.base.ledger import Ledger
 
 from .context import Context, Storage
 from .decision_log import Appended, DecisionLog, Entry
+from .fetches import Fetches
 from .ledger_table import LedgerTable, Span
-from .outgoing import Decided, SendCommand, SendStored, TableChanged
+from .outgoing import Decided, SendStored, TableChanged
 from .snapshots.sections import Section
 from .snapshots.snapshots import SNAPSHOT_ENTRIES, Snapshots
 from .subscription_table import SubscriptionTable, TableReadiness
 from .times import REMEMBERED_MS
-from .wire.commands import Counted, Fetch
-from .wire.ranges import DECISION_LANE, Range
+from .wire.commands import Counted
+from .wire.ranges import COUNT_MAX, DECISION_LANE, Range
 from .wire.records import (
     ApplyRecord,
     CloseRecord,
@@ -35,15 +36,6 @@ from .wire.stored import LEDGERS_MAX, Progress, Stored, StoredFlag, progress_arr
 
 NOBODY: Final = bytes(16)
 """Keeper id in the promise of a member that has heard of an epoch and voted for nobody."""
-FETCH_RANGES_MAX: Final = 40
-"""Most ranges of a fetch: as many as one datagram of 1,400 bytes holds. The next fetch names further ones."""
-FETCH_INTERVAL_S: Final = 0.1
-"""Shortest time between fetches of a member: an answer takes a disk and a round trip."""
-DECISIONS: Final = "decisions"
-FRAMES: Final = "frames"
-"""Kinds of fetches, of which one does not wait for the other."""
-_COUNT_MAX: Final = 0xFFFF_FFFF
-"""Largest count that a range can name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +126,7 @@ class Replica:
         self._applied = 0
         self.snapshots = Snapshots(self.log, self.ledgers, self.table, sections, snapshot_entries)
         self._pending: deque[_Pending] = deque()
-        self._fetch_at = {DECISIONS: 0.0, FRAMES: 0.0}
-        """Times before which nothing is fetched again."""
+        self.fetches = Fetches(context)
         context.cell_id = remembered.cell_id
         self.ledgers.pinned = remembered.kept
         for span in remembered.spans:
@@ -189,13 +180,17 @@ class Replica:
         """Store the frames of a ledger that are new."""
         for span in self.ledgers.accept(ledger, first, len(frames), now, is_fetched=is_fetched):
             part = frames[span.first - first : span.end - first]
-            lsn = self._context.storage.store_frames(ledger, span.first, part, is_urgent=is_urgent)
-            self._note(span, lsn, is_urgent=is_urgent)
+            lsn = self._context.storage.store_frames(
+                ledger, span.first, part, is_fetched=is_fetched, is_urgent=is_urgent
+            )
+            self._note(span, lsn, now, is_fetched=is_fetched, is_urgent=is_urgent)
 
     def store_counted(self, ledger: Ledger, first: int, count: int, now: float, *, is_fetched: bool) -> None:
         """Store that sequences of a ledger need no keeping, as far as they are new."""
         for span in self.ledgers.accept(ledger, first, count, now, is_fetched=is_fetched):
-            self._note(span, self._context.storage.store_counted(ledger, span.first, span.end - span.first))
+            size = span.end - span.first
+            lsn = self._context.storage.store_counted(ledger, span.first, size, is_fetched=is_fetched)
+            self._note(span, lsn, now, is_fetched=is_fetched)
 
     def take_counted(self, message: Counted, now: float) -> None:
         """Take another keeper's word that sequences need no keeping, unless its table is older than this one's."""
@@ -204,10 +199,14 @@ class Replica:
                 if each.ledger.lane != DECISION_LANE:
                     self.store_counted(each.ledger, each.first, each.count, now, is_fetched=True)
 
-    def _note(self, span: Span, lsn: int | None, *, is_urgent: bool = False) -> None:
+    def _note(
+        self, span: Span, lsn: int | None, now: float, *, is_fetched: bool = False, is_urgent: bool = False
+    ) -> None:
         """Have sequences count when their batch is on disk. Without room they may come again."""
-        # A request that uses the reserve does not tell that there is room for messages.
-        self.is_full = lsn is None or (is_urgent and self.is_full)
+        # A frame that may use the reserve does not tell that there is room for messages.
+        self.is_full = lsn is None or ((is_urgent or is_fetched) and self.is_full)
+        if is_fetched and lsn is None:
+            self.fetches.note_refused(now)
         if lsn is None:
             self.ledgers.drop_unsynced((span,))
         else:
@@ -433,28 +432,17 @@ class Replica:
         on_disk = self.confirmable if self.log.epoch_at(self.confirmable) == epoch else 0
         return Progress(self.decision_ledger(epoch), on_disk, max(on_disk, self.log.on_disk if on_disk else 0))
 
-    def fetch_frames(self, ranges: Sequence[Range], now: float) -> None:
-        """Ask for frames, unless it was done a moment ago."""
-        if ranges and now >= self._fetch_at[FRAMES]:
-            self._fetch_at[FRAMES] = now + FETCH_INTERVAL_S
-            self._fetch(ranges)
-
     def fetch_decisions(self, through: int, now: float) -> None:
         """Ask the manager for the entries that are missing, unless it was done a moment ago."""
         first = self.confirmable + 1 if self.is_stuck else self.log.next_wanted(self.promise.epoch)
-        if first <= through and now >= self._fetch_at[DECISIONS]:
-            self._fetch_at[DECISIONS] = now + FETCH_INTERVAL_S
-            self._fetch([Range(self.decision_ledger(self.promise.epoch), first, min(through - first + 1, _COUNT_MAX))])
-
-    def _fetch(self, ranges: Sequence[Range]) -> None:
-        context = self._context
-        command = Fetch(reply_to=context.node_id, cell_id=context.cell_id, ranges=tuple(ranges[:FETCH_RANGES_MAX]))
-        context.outgoing.append(SendCommand(command))
+        if first <= through:
+            ledger, count = self.decision_ledger(self.promise.epoch), min(through - first + 1, COUNT_MAX)
+            self.fetches.ask_for_decisions(Range(ledger, first, count), now)
 
     def lacking(self, progresses: Sequence[Progress], now: float) -> list[Range]:
         """Return what another keeper has on disk, and this one has not seen and does not wait for."""
         return [
-            Range(ledger, first, min(end - first, _COUNT_MAX))
+            Range(ledger, first, min(end - first, COUNT_MAX))
             for ledger, on_disk, _, is_closed in progresses
             if ledger.lane != DECISION_LANE and not is_closed and not self.ledgers.is_closed(ledger)
             for first, end in self.ledgers.missing(ledger, 1, on_disk + 1, now)
@@ -465,7 +453,7 @@ class Replica:
         if self.confirmable >= self.log.on_disk:
             return []
         return [
-            Range(span.ledger, first, min(end - first, _COUNT_MAX))
+            Range(span.ledger, first, min(end - first, COUNT_MAX))
             for span in self._spans_of(self.log.next_after(self.confirmable))
             for first, end in self.ledgers.missing(*span)
         ]

@@ -15,6 +15,11 @@ NO_VOTE_S: Final = SUSPICION_S
 """Time after a heartbeat, or after the start, in which a member gives no vote: it may have renewed a manager."""
 RANK_DELAY_S: Final = HEARTBEAT_S
 """Delay of a candidate for each member that is closer to the bus: one heartbeat separates candidates."""
+YIELD_AFTER_S: Final = 1.0
+"""Time for which a new manager tries to get what others have, and has no room for it. Its log reaches the others
+meanwhile, so that one of them can be elected."""
+YIELD_S: Final = 3.0
+"""Time for which it lets others come first: two elections."""
 RETRY_S: Final = 0.15
 """Shortest time after which a candidate asks again. A random time of the same length is added."""
 CLAIMS_S: Final = 0.5

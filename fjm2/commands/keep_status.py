@@ -12,7 +12,7 @@ from fjm2.base.quantities import counted, one_line
 from fjm2.base.tables import Column, Row, print_table
 from fjm2.bus.config import BusConfig
 from fjm2.cell.outgoing import State
-from fjm2.keeper.status import KeeperStatus
+from fjm2.keeper.status import KeeperStatus, StatusFlag
 from fjm2.keeper.survey import ask_keepers, is_manager, lag_of, serves
 
 from .support.bus_link import say
@@ -102,6 +102,13 @@ def _why_none_serves(found: list[KeeperStatus]) -> str:
             f"no keeper serves yet: {counted(len(found), 'keeper')} without a cell. A new cell is founded when as many "
             "are there as --replicas says, and serves about 6 s later: fjm2 keep status --wait 30s"
         )
+    cramped = [each for each in found if each.flags & StatusFlag.LACKS_ROOM]
+    if cramped:
+        names = ", ".join(each.keeper_id.hex()[:8] for each in cramped)
+        return (
+            f"no keeper serves: the store of {names} has no room for what other keepers have on disk; if that stays "
+            "so, start it again with more --store-bytes, or start all other keepers"
+        )
     if any(map(is_manager, found)):
         return "no keeper serves yet: one was elected just now, and serves in about a second"
     return (
@@ -111,7 +118,8 @@ def _why_none_serves(found: list[KeeperStatus]) -> str:
 
 
 def _row(each: KeeperStatus, found: list[KeeperStatus]) -> Row:
-    state = each.state.name.lower() + (", full" if each.as_dict()["is_full"] else "")
+    note = ", too full" if each.flags & StatusFlag.LACKS_ROOM else ", full" if each.flags & StatusFlag.FULL else ""
+    state = each.state.name.lower() + note
     sizes = (f"{quantity(size)}B" for size in (each.store_bytes, each.allowed_bytes, each.live_bytes))
     place = f"{one_line(each.host)} pid {each.pid}"
     numbers = (f"{each.epoch}", f"{each.committed:,}", f"{lag_of(each, found):,}")

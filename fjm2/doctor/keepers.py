@@ -80,7 +80,17 @@ def _cell_problems(found: list[KeeperStatus], serving: list[KeeperStatus], cells
 def _problems_of(status: KeeperStatus) -> Iterator[Finding]:
     room = min(status.allowed_bytes - status.store_bytes, status.free_bytes) + status.store_bytes - status.live_bytes
     name = _name(status)
-    if status.flags & StatusFlag.FULL:
+    if status.flags & StatusFlag.LACKS_ROOM:
+        yield fault(
+            "keepers",
+            "store_too_full",
+            f"the store of {name} has no room for what other keepers have on disk: it cannot be the manager",
+            "give the keeper as many --store-bytes as the others have, or more, and start it again",
+            store_bytes=status.store_bytes,
+            allowed_bytes=status.allowed_bytes,
+            free_bytes=status.free_bytes,
+        )
+    elif status.flags & StatusFlag.FULL:
         yield fault(
             "keepers",
             "store_full",

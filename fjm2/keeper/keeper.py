@@ -190,7 +190,8 @@ class Keeper:
         replica = cell.replica
         return KeeperStatus(
             state=cell.state,
-            flags=StatusFlag.FULL if replica.is_full else 0,
+            flags=(StatusFlag.FULL if replica.is_full else 0)
+            | (StatusFlag.LACKS_ROOM if replica.fetches.lack_room(self._loop.time()) else 0),
             pid=os.getpid(),
             epoch=cell.epoch,
             configuration=replica.log.membership.number,

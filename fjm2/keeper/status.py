@@ -1,10 +1,10 @@
 """The status of a keeper on the wire: a NORM_CMD(APPLICATION) of kind 10, sent when somebody
 asks, and every few seconds.
 
-Big-endian: u8 kind · u8 state · u8 flags (1 full) · u8 bytes of the host name · u32 process id · u32 epoch ·
-u32 configuration · u64 cell id · 16 bytes keeper id · u64 incarnation, committed index, last index, table version,
-durable LSN, messages on disk in open ledgers, bytes of the store, bytes allowed, bytes of live messages, bytes that
-wait, bytes free on the disk · u32 mean of the recent syncs in microseconds · u32 conflicts · host name.
+Big-endian: u8 kind · u8 state · u8 flags (1 full, 2 lacks room) · u8 bytes of the host name · u32 process id · u32
+epoch · u32 configuration · u64 cell id · 16 bytes keeper id · u64 incarnation, committed index, last index, table
+version, durable LSN, messages on disk in open ledgers, bytes of the store, bytes allowed, bytes of live messages,
+bytes that wait, bytes free on the disk · u32 mean of the recent syncs in microseconds · u32 conflicts · host name.
 """
 
 import struct
@@ -29,6 +29,8 @@ class StatusFlag(IntFlag):
 
     FULL = 1
     """The store takes no messages."""
+    LACKS_ROOM = 2
+    """The store has no room for what other keepers have on disk, so that its keeper cannot be the manager."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +96,10 @@ class KeeperStatus:
     def as_dict(self) -> dict[str, Any]:
         """Return the status for JSON."""
         told = asdict(self)
-        is_full = bool(told.pop("flags") & StatusFlag.FULL)
+        flags = StatusFlag(told.pop("flags"))
+        is_told = {"is_full": StatusFlag.FULL in flags, "lacks_room": StatusFlag.LACKS_ROOM in flags}
         names = {"state": self.state.name.lower(), "keeper_id": self.keeper_id.hex(), "cell_id": f"{self.cell_id:016x}"}
-        return {**told, **names, "incarnation": f"{self.incarnation:016x}", "is_full": is_full}
+        return {**told, **names, "incarnation": f"{self.incarnation:016x}", **is_told}
 
 
 def decode_status(content: bytes) -> KeeperStatus | None:

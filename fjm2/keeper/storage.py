@@ -11,6 +11,7 @@ from fjm2.cell.replica import NOBODY, Remembered, StoredEntry
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import DECISION_LANE
 from fjm2.cell.wire.records import decode_entry
+from fjm2.store.config import Need
 from fjm2.store.disk import Disk
 from fjm2.store.journal import Journal
 from fjm2.store.queue import APPEND_BYTES_MAX
@@ -24,7 +25,7 @@ _ALL: Final = RangeSet([(1, 1 << 64)])
 class Append(Protocol):
     """A function that has runs written: `Journal.append`, or `Committer.append`, which also starts the commit."""
 
-    def __call__(self, runs: Sequence[Run], *, urgent: bool = False) -> int | None:
+    def __call__(self, runs: Sequence[Run], need: Need) -> int | None:
         """Return the LSN of the batch that the runs are in, or None if there is no room."""
 
 
@@ -36,23 +37,30 @@ class JournalStorage:
         self._append = append
 
     def store_frames(
-        self, ledger: Ledger, first: int, frames: Sequence[bytes], *, is_urgent: bool = False
+        self,
+        ledger: Ledger,
+        first: int,
+        frames: Sequence[bytes],
+        *,
+        is_fetched: bool = False,
+        is_urgent: bool = False,
     ) -> int | None:
-        """Append frames. Urgent ones may use the room that is kept for requests and decisions."""
+        """Append frames. Fetched ones may use some of the room that messages may not, and urgent ones all of it."""
         run = Run.of(ledger, first, frames)
-        return self._write(run, is_urgent=is_urgent) if run.size <= APPEND_BYTES_MAX else None
+        need = Need.URGENT if is_urgent else _need(is_fetched=is_fetched)
+        return self._write(run, need) if run.size <= APPEND_BYTES_MAX else None
 
-    def store_counted(self, ledger: Ledger, first: int, count: int) -> int | None:
+    def store_counted(self, ledger: Ledger, first: int, count: int, *, is_fetched: bool = False) -> int | None:
         """Append that sequences need no keeping."""
-        return self._write(Run.counted(ledger, first, count), is_urgent=False)
+        return self._write(Run.counted(ledger, first, count), _need(is_fetched=is_fetched))
 
     def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
         """Append a promise."""
-        return self._write(Run.promise(promises_of(cell_id), epoch, voted_for), is_urgent=True)
+        return self._write(Run.promise(promises_of(cell_id), epoch, voted_for), Need.URGENT)
 
-    def _write(self, run: Run, *, is_urgent: bool) -> int | None:
+    def _write(self, run: Run, need: Need) -> int | None:
         # A journal that has failed takes nothing. The keeper is about to end.
-        return None if self._journal.error is not None else self._append([run], urgent=is_urgent)
+        return None if self._journal.error is not None else self._append([run], need)
 
     def poll_refused(self) -> list[int]:
         """Return the LSNs of batches that the disk had no room for after all, each of them once."""
@@ -82,6 +90,10 @@ class JournalStorage:
         for ledger in self._journal.ledgers():
             if ledger.lane == DECISION_LANE and ledger.producer_id == cell_id:
                 self._journal.release(ledger, [(1, before)])
+
+
+def _need(*, is_fetched: bool) -> Need:
+    return Need.FETCHED if is_fetched else Need.MESSAGE
 
 
 def promises_of(cell_id: int) -> Ledger:

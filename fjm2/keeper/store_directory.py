@@ -23,8 +23,8 @@ from .storage import remember
 
 log = Log("fjm2.keeper")
 
-_SEGMENTS: Final = 16
-"""Segments of a store that is too small for segments of the usual length. Five is the least."""
+_SEGMENTS: Final = 20
+"""Segments of a store that is too small for segments of the usual length. Six is the least."""
 _SEGMENT_BYTES_MAX: Final = 64 << 20
 _SEGMENT_UNIT_BYTES: Final = 1 << 20
 LOOK_S: Final = 0.05

@@ -1,13 +1,28 @@
 """Settings of a store."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from fjm2.base.errors import ConfigError
 
 from .disk import SECTOR_BYTES
 
-RESERVED_SEGMENTS = 2
-"""Segments that only urgent runs may fill: requests and decisions, by which consumers make room."""
+
+class Need(IntEnum):
+    """Reasons to write, each with the number of segments that it leaves to those below."""
+
+    MESSAGE = 3
+    """A message of a writer, who sends it again until it is stored."""
+    FETCHED = 2
+    """A frame that another keeper has on disk. Without it a keeper cannot become the manager, and nobody makes room."""
+    COPIED = 1
+    """A live frame that is copied on, so that its segment can be used anew."""
+    URGENT = 0
+    """A request or a decision: by these consumers make room."""
+
+
+RESERVED_SEGMENTS = int(Need.MESSAGE)
+"""Segments that messages never fill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +51,7 @@ class StoreConfig:
             raise ConfigError.of("segment_bytes", self.segment_bytes, "a multiple of 512, from 8 KiB to 2 GiB")
         least = (RESERVED_SEGMENTS + 3) * self.segment_bytes
         if self.store_bytes_max < least:
-            raise ConfigError.of("store_bytes_max", self.store_bytes_max, f"at least 5 segments ({least})")
+            raise ConfigError.of("store_bytes_max", self.store_bytes_max, f"at least 6 segments ({least})")
         for name in ("checkpoint_bytes", "checkpoint_batches", "batch_bytes", "pending_bytes_max"):
             if getattr(self, name) < 1:
                 raise ConfigError.of(name, getattr(self, name), "at least 1")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from .compaction import CompactionRead
-from .config import RESERVED_SEGMENTS, StoreConfig
+from .config import RESERVED_SEGMENTS, Need, StoreConfig
 from .contents import Contents, entries_of
 from .disk import Buffer, Disk
 from .format.batches import BATCH_HEAD, SEGMENT_HEAD_BYTES, padded
@@ -191,7 +191,7 @@ class Housekeeping:
         live = self._contents.live[victim.number]
         # In the worst case each frame is a run of its own.
         copies = BATCH_HEAD.size + live.bytes + (RUN_HEAD.size + 4) * live.frames
-        if self._space.is_big(padded(copies)) or not self._space.has_room(padded(copies), 1):
+        if self._space.is_big(padded(copies)) or not self._space.has_room(padded(copies), Need.COPIED):
             return None
         return CompactionRead(victim, victim.salt, entries_of(self._contents, victim.number))
 

@@ -14,7 +14,7 @@ from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 
 from .compaction import CompactionRead
-from .config import RESERVED_SEGMENTS, StoreConfig
+from .config import Need, StoreConfig
 from .contents import Contents
 from .disk import Buffer
 from .format.checkpoints import Position
@@ -82,7 +82,7 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """True while nothing but the reserve for urgent runs is left."""
+        """True while nothing is left but what messages may not fill."""
         return self.housekeeping.is_full()
 
     @property
@@ -118,18 +118,17 @@ class Journal:
         """Return the highest epoch promised, and the id of the keeper voted for."""
         return self.contents.promises.get(ledger)
 
-    def append(self, runs: Sequence[Run], *, urgent: bool = False) -> int | None:
+    def append(self, runs: Sequence[Run], need: Need = Need.MESSAGE) -> int | None:
         """Have runs written in one batch, and return its LSN. They count when `lsn` has reached it.
 
-        Return None if there is no room, in the store or in memory. Urgent runs may use the reserve: requests and
-        decisions, by which room is made. Raises JournalError if the journal has ended, and ValueError for more than
-        2 GiB.
+        Return None if there is no room, in the store or in memory: `need` tells how much of the reserve they may use.
+        Raises JournalError if the journal has ended, and ValueError for more than 2 GiB.
         """
         if self.error is not None:
             raise JournalError(
                 f"the store has failed ({self.error}): expected a restart, which finds out what it holds"
             )
-        return self.queue.append(runs, 0 if urgent else RESERVED_SEGMENTS)
+        return self.queue.append(runs, need)
 
     def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
         """Give up frames. Their sequences stay known, so that they are not stored twice.
@@ -205,7 +204,7 @@ class Journal:
         if isinstance(write, BatchWrite):
             self._handle_batch(write)
         elif isinstance(write, CompactionRead):
-            self.housekeeping.copied(write, self.queue.append(write.runs, 1) if write.runs else None)
+            self.housekeeping.copied(write, self.queue.append(write.runs, Need.COPIED) if write.runs else None)
         else:
             self.housekeeping.handle_done(write)
         return self.lsn

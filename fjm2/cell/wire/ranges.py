@@ -22,6 +22,10 @@ NAME_BYTES: Final = _NAME.size
 RANGE_BYTES: Final = _RANGE.size
 
 
+COUNT_MAX: Final = 0xFFFF_FFFF
+"""Largest count that a range can name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """Consecutive sequences of a ledger, as a consumer names them."""

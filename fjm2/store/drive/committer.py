@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
+from ..config import Need
 from ..disk import Buffer, Disk
 from ..journal import Journal
 from ..opening import mark_failed
@@ -47,9 +48,9 @@ class Committer:
         self._thread.start()
         self.kick()
 
-    def append(self, runs: Sequence[Run], *, urgent: bool = False) -> int | None:
+    def append(self, runs: Sequence[Run], need: Need = Need.MESSAGE) -> int | None:
         """Append runs, and have them committed. Return their LSN, or None if there is no room."""
-        lsn = self.journal.append(runs, urgent=urgent)
+        lsn = self.journal.append(runs, need)
         if lsn is not None and self._idle.is_set():
             self.kick()
         return lsn

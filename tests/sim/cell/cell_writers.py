@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 WRITER_NODE: Final = 1000
 
 
-def frame_of(sequence: int) -> bytes | None:
+def frame_of(sequence: int, size: int = 0) -> bytes | None:
     """Return the frame with a sequence; None for one that nobody asked to keep."""
-    return b"%d" % sequence if sequence % 5 else None
+    return (b"%d" % sequence).ljust(size) if sequence % 5 else None
 
 
 class Writer:
@@ -43,20 +43,23 @@ class Writer:
         self.sent = 0
         return old
 
+    def _frame_of(self, sequence: int) -> bytes | None:
+        return frame_of(sequence, self.world.frame_bytes)
+
     def turn(self) -> None:
         world = self.world
         if self.past and world.random.random() < 0.2:
             # The first life has not ended everywhere: its frames come late.
             sequence = self.tracker.confirmed(self.past[-1]) + world.random.randint(1, 3)
             for keeper in world.keepers:
-                world.deliver_frames(self, keeper, self.past[-1], sequence, frame_of(sequence))
+                world.deliver_frames(self, keeper, self.past[-1], sequence, self._frame_of(sequence))
         if world.is_writing and self.sent - self.confirmed < 16:
             self.sent += 1
             self.tracker.note_sent(self.ledger, self.sent, world.now)
         for sequence in range(self.confirmed + 1, self.sent + 1):
             if sequence == self.sent or world.random.random() < 0.2:
                 for keeper in world.keepers:
-                    world.deliver_frames(self, keeper, self.ledger, sequence, frame_of(sequence))
+                    world.deliver_frames(self, keeper, self.ledger, sequence, self._frame_of(sequence))
         if self.tracker.poll_request(world.now):
             for keeper in world.keepers:
                 world.deliver(

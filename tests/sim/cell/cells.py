@@ -192,6 +192,8 @@ class World:
     """Keepers, writers, a network and a clock."""
 
     keeper_type: type[Keeper] = Keeper
+    frame_bytes = 0
+    """Least length of a writer's frame."""
 
     def __init__(
         self,
@@ -479,7 +481,9 @@ class World:
         """Check that W disks hold what is confirmed, unchanged."""
         for writer in self.writers:
             expected = {
-                (sequence, frame) for sequence in range(1, writer.confirmed + 1) if (frame := frame_of(sequence))
+                (sequence, frame)
+                for sequence in range(1, writer.confirmed + 1)
+                if (frame := frame_of(sequence, self.frame_bytes))
             }
             holders = sum(
                 expected <= set(keeper.disk.frames(writer.ledger, 1, writer.confirmed))

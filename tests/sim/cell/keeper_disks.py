@@ -28,6 +28,7 @@ class KeeperDisk:
     def __init__(self, keeper_id: bytes, random: Random) -> None:
         self._keeper_id = keeper_id
         self._random = random
+        self.config = CONFIG
         self._write: Write | None = None
         self._is_bad = False
         self.is_failing = False
@@ -38,7 +39,7 @@ class KeeperDisk:
 
     def open(self) -> Remembered:
         """Start a life. Return what is there."""
-        self.journal: Journal = open_journal(self.disk, CONFIG, self._random, keeper_id=self._keeper_id)
+        self.journal: Journal = open_journal(self.disk, self.config, self._random, keeper_id=self._keeper_id)
         self.storage = JournalStorage(self.journal, self.journal.append)
         self.member = member_of(self.journal)
         self._write = None

@@ -29,6 +29,8 @@ class Store:
         self.is_full = False
         self.has_reserve = True
         """True if a full store has room for what is urgent."""
+        self.has_fetch_reserve = False
+        """True if a full store has room for what is fetched."""
         self.refused: list[int] = []
         self.writes: list[object] = []
         self.released: list[tuple[int, int]] = []
@@ -42,13 +44,19 @@ class Store:
         return len(self.writes)
 
     def store_frames(
-        self, ledger: Ledger, first: int, frames: Sequence[bytes], *, is_urgent: bool = False
+        self,
+        ledger: Ledger,
+        first: int,
+        frames: Sequence[bytes],
+        *,
+        is_fetched: bool = False,
+        is_urgent: bool = False,
     ) -> int | None:
-        return self._write((ledger, first, frames), is_urgent=is_urgent)
+        return self._write((ledger, first, frames), is_fetched=is_fetched, is_urgent=is_urgent)
 
-    def store_counted(self, ledger: Ledger, first: int, count: int) -> int | None:
+    def store_counted(self, ledger: Ledger, first: int, count: int, *, is_fetched: bool = False) -> int | None:
         self.counted.setdefault(ledger, []).append((first, first + count))
-        return self._write((ledger, first, count))
+        return self._write((ledger, first, count), is_fetched=is_fetched)
 
     def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
         return self._write((cell_id, epoch, voted_for), is_urgent=True)
@@ -77,8 +85,9 @@ class Store:
     def release(self, ledger: Ledger, ranges: Iterable[tuple[int, int]]) -> None:
         self._write((ledger, tuple(ranges)))
 
-    def _write(self, content: object, *, is_urgent: bool = False) -> int | None:
-        if self.is_full and not (is_urgent and self.has_reserve):
+    def _write(self, content: object, *, is_fetched: bool = False, is_urgent: bool = False) -> int | None:
+        has_reserve = (is_urgent and self.has_reserve) or (is_fetched and self.has_fetch_reserve)
+        if self.is_full and not has_reserve:
             return None
         self.writes.append(content)
         return self.lsn

@@ -5,7 +5,7 @@ from single_keepers import CELL_ID, LEDGER, body, cell, events, heartbeat, sent
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.cell.cell import Cell, Drop
-from fjm2.cell.fetch_answer import COUNTED_RANGES_MAX, REPLAY_RANGES_MAX, SEQUENCES_MAX, answer_fetch
+from fjm2.cell.fetches import COUNTED_RANGES_MAX, REPLAY_RANGES_MAX, SEQUENCES_MAX, answer_fetch
 from fjm2.cell.ledger_table import LedgerTable, Span
 from fjm2.cell.outgoing import Replay
 from fjm2.cell.replica import StoredEntry

@@ -184,7 +184,7 @@ def test_fetches_are_bounded_in_size_and_rate() -> None:
     held, _, context = replica()
     wanted = [Range(LEDGER, 2 * number + 1, 1) for number in range(500)]
     for at in (0.0, 0.01, 0.05, 0.2):
-        held.fetch_frames(wanted, at)
+        held.fetches.ask_for_frames(wanted, at)
     commands = [message.command for message in context.outgoing if isinstance(message, SendCommand)]
     assert [len(command.ranges) for command in commands if isinstance(command, Fetch)] == [40, 40]
 
@@ -229,6 +229,31 @@ def test_decisions_and_requests_are_stored_by_a_full_store() -> None:
     held.store_frames(LEDGER, 2, [b"frame"], 0.0, is_fetched=False)
     held.handle_synced(2)
     assert (held.log.on_disk, held.ledgers.progress(LEDGER).on_disk) == (2, 1)
+
+
+def test_a_store_without_room_for_what_others_hold_fetches_little() -> None:
+    held, store, context = replica()
+    wanted = [Range(LEDGER, 1, 5000), Range(LEDGER, 9000, 1)]
+
+    def fetched(now: float) -> list[Range]:
+        context.outgoing.clear()
+        held.fetches.ask_for_frames(wanted, now)
+        return [each for message in context.outgoing for each in message.command.ranges]  # type: ignore[union-attr]
+
+    assert fetched(0.0) == wanted
+    store.is_full = store.has_fetch_reserve = True
+    held.store_frames(LEDGER, 1, [b"live"], 0.2, is_fetched=False)
+    held.store_frames(LEDGER, 2, [b"fetched"], 0.2, is_fetched=True)
+    held.store_counted(LEDGER, 3, 1, 0.2, is_fetched=True)
+    assert held.is_full, "what uses the reserve does not tell that there is room for messages"
+    assert not held.fetches.lack_room(0.2)
+    assert fetched(0.2) == wanted
+    store.has_fetch_reserve = False
+    held.store_frames(LEDGER, 4, [b"fetched"], 0.3, is_fetched=True)
+    assert held.fetches.lack_room(0.3)
+    assert [fetched(at) for at in (0.4, 0.5, 0.8, 0.9)] == [[Range(LEDGER, 1, 16)], [], [], [Range(LEDGER, 1, 16)]]
+    assert not held.fetches.lack_room(1.5)
+    assert [fetched(at)[0].count for at in (1.5, 2.0, 2.5)] == [16, 64, 256]
 
 
 def test_a_refused_batch_counts_for_nothing_and_its_content_may_come_again() -> None:

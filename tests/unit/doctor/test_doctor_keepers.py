@@ -62,6 +62,9 @@ def test_two_cells() -> None:
 
 def test_a_store_that_is_full_or_nearly_so() -> None:
     assert "store_full" in found(replace(SERVING, flags=StatusFlag.FULL))
+    too_full = found(FOLLOWER, replace(SERVING, flags=StatusFlag.FULL | StatusFlag.LACKS_ROOM))
+    assert "store_full" not in too_full
+    assert "cannot be the manager" in too_full["store_too_full"]
     assert "store_nearly_full" in found(replace(SERVING, free_bytes=GIB // 4))
     assert "store_nearly_full" in found(replace(SERVING, store_bytes=10 * GIB, live_bytes=10 * GIB - 1))
     # Segments without messages are used again.

@@ -14,7 +14,7 @@ from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import DECISION_LANE
 from fjm2.cell.wire.records import EntryBody, SectionRecord, TimeRecord
 from fjm2.keeper.storage import JournalStorage, member_of
-from fjm2.store.config import StoreConfig
+from fjm2.store.config import Need, StoreConfig
 from fjm2.store.journal import Journal
 
 CELL = 77
@@ -144,16 +144,19 @@ def test_a_journal_that_has_failed_takes_nothing() -> None:
 
 def test_appends_go_through_the_function_that_was_given() -> None:
     store = Store()
-    given: list[bool] = []
+    given: list[Need] = []
 
-    def append(_runs: object, *, urgent: bool = False) -> int | None:
-        given.append(urgent)
+    def append(_runs: object, need: Need) -> int | None:
+        given.append(need)
         return 5
 
     storage = JournalStorage(store.journal, append)
     assert storage.store_frames(WRITER, 1, [b"1"]) == 5
     assert storage.store_frames(decisions(1), 1, [b"1"], is_urgent=True) == 5
-    assert given == [False, True]
+    assert storage.store_frames(WRITER, 2, [b"2"], is_fetched=True) == 5
+    assert storage.store_counted(WRITER, 3, 1) == 5
+    assert storage.store_counted(WRITER, 4, 1, is_fetched=True) == 5
+    assert given == [Need.MESSAGE, Need.URGENT, Need.FETCHED, Need.MESSAGE, Need.FETCHED]
 
 
 def test_long_logs_are_read_in_portions() -> None:

@@ -56,6 +56,8 @@ def test_malformed_bytes_are_no_status(noise: bytes, cut: int) -> None:
 def test_json_has_names_and_no_bytes() -> None:
     told = STATUS.as_dict()
     assert (told["state"], told["keeper_id"], told["is_full"]) == ("serving", STATUS.keeper_id.hex(), True)
+    flags = [(each["is_full"], each["lacks_room"]) for each in (replace(STATUS, flags=n).as_dict() for n in range(4))]
+    assert flags == [(False, False), (True, False), (False, True), (True, True)]
     assert not any(isinstance(value, bytes) for value in told.values())
 
 

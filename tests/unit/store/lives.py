@@ -7,7 +7,7 @@ from random import Random
 
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
-from fjm2.store.config import StoreConfig
+from fjm2.store.config import Need, StoreConfig
 from fjm2.store.disk import Disk
 from fjm2.store.journal import Journal
 from fjm2.store.opening import mark_failed, open_journal
@@ -134,7 +134,7 @@ class Lives:
                 runs.append(Run.of(ledger, first, run))
                 frames.update({(ledger, first + n): frame for n, frame in enumerate(run)})
             self._next[ledger] = first + count
-        lsn = self.journal.append(runs, urgent=self.random.random() < 0.1)
+        lsn = self.journal.append(runs, self.random.choices(list(Need), (80, 10, 0, 10))[0])
         if lsn is not None:
             self.model.appended.update(frames)
             self._waiting.append((lsn, frames, counted, epoch))

@@ -12,6 +12,7 @@ from lives import SMALL, checkpoint, drain, frames_of
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.ledger import Ledger
+from fjm2.store.config import Need
 from fjm2.store.disk import Disk, replace_file
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.opening import open_journal
@@ -116,7 +117,7 @@ def test_a_journal_lives_on(again: Again) -> None:
         for _ in range(40):
             first = max(frames, default=0) + 1
             run = [random.randbytes(random.randint(0, 500)) for _ in range(3)]
-            assert journal.append([Run.of(LEDGER, first, run)], urgent=True)
+            assert journal.append([Run.of(LEDGER, first, run)], Need.URGENT)
             frames.update(enumerate(run, first))
             drain(journal, disk)
         for sequence in [sequence for sequence in frames if sequence % 10]:

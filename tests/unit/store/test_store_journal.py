@@ -10,7 +10,7 @@ from lives import ALL, KIB, SMALL, checkpoint, drain, frames_of
 from fjm2.base.errors import ConfigError, JournalError
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
-from fjm2.store.config import StoreConfig
+from fjm2.store.config import Need, StoreConfig
 from fjm2.store.journal import Journal
 from fjm2.store.opening import open_journal
 from fjm2.store.runs import Run
@@ -18,18 +18,18 @@ from fjm2.store.sim_disk import SimDisk
 from fjm2.store.writes import BatchWrite, SegmentWrite
 
 LEDGER = Ledger(7, 1, 2)
-TIGHT = replace(SMALL, store_bytes_max=6 * SMALL.segment_bytes, checkpoint_bytes=1 << 30)
+TIGHT = replace(SMALL, store_bytes_max=7 * SMALL.segment_bytes, checkpoint_bytes=1 << 30)
 
 
 def opened(disk: SimDisk, config: StoreConfig = SMALL) -> Journal:
     return open_journal(disk, config, Random(1))
 
 
-def fill(journal: Journal, disk: SimDisk, size: int = 1000, urgent: bool = False) -> int:
+def fill(journal: Journal, disk: SimDisk, size: int = 1000, need: Need = Need.MESSAGE) -> int:
     """Append frames one by one until there is no room, and return the sequence after the last."""
     known = journal.known(LEDGER)
     sequence = known.last + 1 if known else 1
-    while journal.append([Run.of(LEDGER, sequence, [bytes(size)])], urgent=urgent) is not None:
+    while journal.append([Run.of(LEDGER, sequence, [bytes(size)])], need) is not None:
         sequence += 1
         drain(journal, disk)
         assert sequence < 10_000
@@ -129,14 +129,15 @@ def test_a_read_of_what_the_disk_does_not_give_or_what_was_reused_gives_none() -
     assert read.fetch(disk) == [None, b"y" * 7000]
 
 
-def test_a_full_store_refuses_as_a_value_and_keeps_two_segments_for_urgent_runs() -> None:
+def test_a_full_store_refuses_as_a_value_and_keeps_three_segments_for_what_makes_room() -> None:
     disk = SimDisk(1)
     journal = opened(disk, TIGHT)
     fill(journal, disk)
     assert journal.is_full
-    before = journal.use.live
-    fill(journal, disk, urgent=True)
-    assert journal.use.live - before == 2 * 5 * 1000, "a segment has room for five batches of 1536 bytes"
+    for need, segments in ((Need.FETCHED, 1), (Need.URGENT, 2)):
+        before = journal.use.live
+        fill(journal, disk, need=need)
+        assert journal.use.live - before == segments * 5 * 1000, "a segment has room for five batches of 1536 bytes"
     assert journal.use.used <= TIGHT.store_bytes_max
     assert sum(len(disk.content(name)) for name in disk.names() if name.startswith("segment")) <= TIGHT.store_bytes_max
 
@@ -153,7 +154,7 @@ def test_a_full_store_has_room_again_after_releases_and_two_checkpoints() -> Non
             assert journal.is_full
             checkpoint(journal, disk)
         assert not journal.is_full
-    assert len([name for name in disk.names() if name.startswith("segment")]) <= 6
+    assert len([name for name in disk.names() if name.startswith("segment")]) <= 7
 
 
 def test_a_segment_is_not_reused_while_a_checkpoint_on_disk_needs_it() -> None:
@@ -232,12 +233,12 @@ def test_compaction_copies_nothing_out_of_a_damaged_segment() -> None:
 
 
 def test_a_full_disk_refuses_and_the_reserve_still_fits() -> None:
-    disk = SimDisk(1, capacity=5 * SMALL.segment_bytes + 4 * KIB)
+    disk = SimDisk(1, capacity=6 * SMALL.segment_bytes + 4 * KIB)
     journal = opened(disk)
     end = fill(journal, disk)
     assert journal.is_full
     for n in range(8):
-        assert journal.append([Run.of(Ledger(9, 0, 255), n + 1, [bytes(1000)])], urgent=True) is not None
+        assert journal.append([Run.of(Ledger(9, 0, 255), n + 1, [bytes(1000)])], Need.URGENT) is not None
         drain(journal, disk)
     journal.release(LEDGER, [(1, end)])
     for _ in range(3):
@@ -248,7 +249,7 @@ def test_a_full_disk_refuses_and_the_reserve_still_fits() -> None:
 
 
 def test_a_disk_on_which_others_made_room_is_used_again() -> None:
-    disk = SimDisk(1, capacity=5 * SMALL.segment_bytes + 4 * KIB)
+    disk = SimDisk(1, capacity=6 * SMALL.segment_bytes + 4 * KIB)
     journal = opened(disk)
     end = fill(journal, disk)
     disk.capacity *= 4
@@ -260,7 +261,7 @@ def test_a_disk_on_which_others_made_room_is_used_again() -> None:
 
 def test_a_disk_that_is_asked_again_in_vain_promises_nothing_of_the_reserve() -> None:
     """Frames that were promised a segment that is never made would take the place of requests and decisions."""
-    disk = SimDisk(1, capacity=5 * SMALL.segment_bytes + 4 * KIB)
+    disk = SimDisk(1, capacity=6 * SMALL.segment_bytes + 4 * KIB)
     journal = opened(disk)
     end = fill(journal, disk)
     for _ in range(20):
@@ -270,14 +271,14 @@ def test_a_disk_that_is_asked_again_in_vain_promises_nothing_of_the_reserve() ->
     assert journal.is_full
     # The reserve is all there.
     taken = 0
-    while journal.append([Run.of(LEDGER, end + taken, [bytes(2000)])], urgent=True) is not None:
+    while journal.append([Run.of(LEDGER, end + taken, [bytes(2000)])], Need.URGENT) is not None:
         drain(journal, disk)
         taken += 1
     assert taken * 2000 > SMALL.segment_bytes
 
 
 def test_a_checkpoint_on_a_full_disk_makes_its_own_room() -> None:
-    disk = SimDisk(1, capacity=5 * SMALL.segment_bytes + 2 * KIB)
+    disk = SimDisk(1, capacity=6 * SMALL.segment_bytes + 2 * KIB)
     journal = opened(disk)
     fill(journal, disk, size=10)
     for n in range(6):

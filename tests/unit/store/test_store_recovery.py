@@ -8,7 +8,7 @@ from lives import SMALL, checkpoint, drain, frames_of
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.ledger import Ledger
-from fjm2.store.config import StoreConfig
+from fjm2.store.config import Need, StoreConfig
 from fjm2.store.format.batches import BatchHead, seal_batch
 from fjm2.store.format.checksums import PREFERRED
 from fjm2.store.journal import Journal
@@ -36,7 +36,7 @@ def store(count: int, size: int = 600) -> tuple[SimDisk, Journal, list[BatchWrit
 def commit(journal: Journal, disk: SimDisk, sequence: int, size: int = 600) -> BatchWrite | None:
     """Commit one frame, and return the write."""
     found = None
-    assert journal.append([Run.of(LEDGER, sequence, [frame(sequence, size)])], urgent=True) is not None
+    assert journal.append([Run.of(LEDGER, sequence, [frame(sequence, size)])], Need.URGENT) is not None
     while (write := journal.poll_write()) is not None:
         found = write if isinstance(write, BatchWrite) else found
         write.perform(disk)
