@@ -164,7 +164,7 @@ def sections_at(
     The sections before it are walked over for all frames at once, as `ledger_number_of` does for one.
     """
     places = bodies - LEDGER_SECTION_BYTES
-    sections = _gathered(data, places)
+    sections = rows_at(data, places, SECTIONS)
     tags = sections["tag"]
     has_number = (sections["length"] == CONTENT_BYTES) & ((tags == _TAGS[0]) | (tags == _TAGS[1]))
     at = bodies - section_bytes
@@ -211,11 +211,11 @@ def _body_places(run: FrameRun, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return places
 
 
-def _gathered(data: bytes, places: NDArray[np.int64]) -> NDArray[np.void]:
-    """Return the sections at some places: without a copy if these are at equal distances."""
-    steps = np.diff(places)
+def rows_at(data: bytes, places: NDArray[np.int64], fields: np.dtype[np.void]) -> NDArray[np.void]:
+    """Return the fields at some places: without a copy if these are at equal distances."""
+    steps = places[1:] - places[:-1]
     if len(steps) and (steps == steps[0]).all():
-        return np.ndarray((len(places),), SECTIONS, data, int(places[0]), (int(steps[0]),))
-    rows = np.frombuffer(data, np.uint8)[places[:, None] + np.arange(LEDGER_SECTION_BYTES)]
-    sections: NDArray[np.void] = rows.view(SECTIONS)[:, 0]
-    return sections
+        return np.ndarray((len(places),), fields, data, int(places[0]), (int(steps[0]),))
+    rows = np.frombuffer(data, np.uint8)[places[:, None] + np.arange(fields.itemsize)]
+    found: NDArray[np.void] = rows.view(fields)[:, 0]
+    return found

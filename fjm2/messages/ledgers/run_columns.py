@@ -1,7 +1,6 @@
-"""Columns of the frames that end in one run of a lane: all that a keeper needs to store them, without a step for each
-frame and without a copy."""
+"""Columns of frames from runs of a lane: all that a keeper needs to store them, without a step for each frame."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,7 @@ from numpy.typing import NDArray
 
 from ..batches.array_writer import HEADERS
 from ..frame import Frame
-from ..header import HEADER_BYTES
-from .number_columns import intact_at, sections_at
+from .number_columns import intact_at, rows_at, sections_at
 
 
 class RunColumns:
@@ -18,25 +16,24 @@ class RunColumns:
 
     __slots__ = ("_bodies", "buffer", "ends", "has_number", "headers", "sections", "starts")
 
-    def __init__(self, frames: Sequence[Frame]) -> None:
-        """Read frames that have the same buffer. There must be one at least."""
-        self.buffer = frames[0][0]
-        _, starts, bodies, ends, _ = zip(*frames, strict=True)
-        self.starts: NDArray[np.int64] = np.array(starts, np.int64)
+    def __init__(
+        self, buffer: bytes, starts: NDArray[np.int64], bodies: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> None:
+        """Read the frames of a buffer that start, have their bodies and end there. There must be one at least."""
+        self.buffer = buffer
+        self.starts = starts
         """Indexes at which the frames begin."""
-        self.ends: NDArray[np.int64] = np.array(ends, np.int64)
+        self.ends = ends
         """Indexes at which they end."""
-        view = np.frombuffer(self.buffer, np.uint8)
         self._bodies = bodies
-        rows = view[self.starts[:, None] + _HEADER_PLACES]
-        self.headers: NDArray[np.void] = rows.view(HEADERS)[:, 0]
+        self.headers: NDArray[np.void] = rows_at(buffer, starts, HEADERS)
         """Fields of the headers, by the names of `HEADERS`: the hash of the destination, flags, priority."""
         section_bytes = self.headers["section_bytes"].astype(np.int64)
         self.sections: NDArray[np.void]
         """Fields of the numbers, by the names of `SECTIONS`: producer id, producer epoch, sequence, checksum."""
         self.has_number: NDArray[np.bool_]
         """True for each frame that has a number. The fields of others mean nothing."""
-        self.sections, self.has_number = sections_at(self.buffer, np.array(bodies, np.int64), section_bytes)
+        self.sections, self.has_number = sections_at(buffer, bodies, section_bytes)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -58,19 +55,13 @@ class RunColumns:
         """Return True for each frame that has a number, and whose checksum is right."""
         intact = self.has_number.copy()
         numbered = np.flatnonzero(intact)
-        bodies = self._bodies
-        places = [
-            (start, bodies[index], end)
-            for index, start, end in zip(
-                numbered.tolist(), self.starts[numbered].tolist(), self.ends[numbered].tolist(), strict=True
-            )
-        ]
-        intact[numbered] = intact_at(self.buffer, places, self.sections[numbered])
+        columns = (self.starts[numbered].tolist(), self._bodies[numbered].tolist(), self.ends[numbered].tolist())
+        intact[numbered] = intact_at(self.buffer, list(zip(*columns, strict=True)), self.sections[numbered])
         return intact
 
     def body(self, index: int) -> bytes:
         """Return a copy of the body of a frame."""
-        return bytes(self.buffer[self._bodies[index] : int(self.ends[index])])
+        return bytes(self.buffer[int(self._bodies[index]) : int(self.ends[index])])
 
     def pieces(self, chosen: NDArray[np.bool_]) -> list[memoryview]:
         """Return the chosen frames in order, without copying them. Those that follow each other are one piece."""
@@ -85,7 +76,6 @@ class RunColumns:
         return [view[start:end] for start, end in zip(firsts, lasts, strict=True)]
 
 
-_HEADER_PLACES = np.arange(HEADER_BYTES)
 _ONE = np.uint64(1)
 
 
@@ -94,9 +84,9 @@ def _is_constant(column: NDArray[Any]) -> bool:
     return column.tobytes() == first.tobytes() * len(column)
 
 
-def columns_of(frames: Sequence[Frame]) -> Iterator[RunColumns]:
-    """Yield the columns of frames that a `RunTap` gets: one for each buffer. A buffer does not come back after another
-    one, and nearly all frames have the run itself as theirs."""
+def _groups(frames: Sequence[Frame]) -> Iterator[Sequence[Frame]]:
+    """Yield the frames of each buffer. A buffer does not come back after another one, and nearly all frames of a run
+    have the run itself as theirs."""
     first = 0
     while first < len(frames):
         buffer, end = frames[first][0], first + 1
@@ -105,5 +95,37 @@ def columns_of(frames: Sequence[Frame]) -> Iterator[RunColumns]:
         else:
             while frames[end][0] is buffer:
                 end += 1
-        yield RunColumns(frames[first:end])
+        yield frames[first:end]
         first = end
+
+
+def columns_of(frames: Sequence[Frame]) -> Iterator[RunColumns]:
+    """Yield the columns of frames that a `RunTap` gets, without copying them: one for each buffer."""
+    for group in _groups(frames):
+        _, starts, bodies, ends, _ = zip(*group, strict=True)
+        yield RunColumns(group[0][0], np.array(starts, np.int64), np.array(bodies, np.int64), np.array(ends, np.int64))
+
+
+def joined_columns(runs: Iterable[Sequence[Frame]]) -> RunColumns:
+    """Return the columns of the frames of several runs, which are copied end to end. There must be one frame at least.
+
+    What is done with columns takes much longer for each of them than for each frame: a copy is cheaper.
+    """
+    pieces: list[memoryview] = []
+    places: tuple[list[int], list[int], list[int]] = [], [], []
+    shifts: list[int] = []
+    counts: list[int] = []
+    size = 0
+    for run in runs:
+        for group in _groups(run):
+            _, *found, _ = zip(*group, strict=True)
+            for column, part in zip(places, found, strict=True):
+                column += part
+            start, end = found[0][0], found[2][-1]
+            pieces.append(memoryview(group[0][0])[start:end])
+            shifts.append(size - start)
+            counts.append(len(group))
+            size += end - start
+    shift = np.repeat(np.array(shifts, np.int64), counts)
+    starts, bodies, ends = (np.array(column, np.int64) + shift for column in places)
+    return RunColumns(b"".join(pieces), starts, bodies, ends)

@@ -38,7 +38,7 @@ from fjm2.messages.ledgers.ledger_number import (
     with_ledger_number,
 )
 from fjm2.messages.ledgers.number_columns import are_intact, ledger_sections_of, with_ledger_numbers
-from fjm2.messages.ledgers.run_columns import columns_of
+from fjm2.messages.ledgers.run_columns import columns_of, joined_columns
 from fjm2.messages.message import snapshot
 
 FIRST = LedgerNumber(0xFEDCBA9876543210, 7, (1 << 40) + 5)
@@ -394,6 +394,26 @@ def test_columns_of_a_run_are_those_of_its_frames() -> None:
     assert b"".join(whole) == data
     assert not [one for group in groups for one in group.pieces(np.zeros(len(group), bool))]
     assert list(columns_of([])) == []
+
+
+def test_joined_columns_are_those_of_all_runs() -> None:
+    """The frames are of several lengths and buffers. The last run is taken without its first frame."""
+    frames = [numbered(full_message(bytes(place % 4 * 100)), LedgerNumber(7, 1, place)) for place in range(60)]
+    data, reader = b"".join(frames), FrameReader()
+    runs = [run for cut in range(0, len(data), 2999) if (run := reader.feed(data[cut : cut + 2999], (0,)))]
+    left_out = 60 - len(runs[-1])
+    del runs[-1][0], frames[left_out]
+    columns = joined_columns(runs)
+    places = zip(columns.starts.tolist(), columns.ends.tolist(), strict=True)
+    assert [columns.buffer[start:end] for start, end in places] == frames
+    assert columns.buffer == b"".join(frames)
+    bodies = [buffer[body:end] for run in runs for buffer, _, body, end, _ in run]
+    assert [columns.body(place) for place in range(59)] == bodies
+    assert columns.intact().all()
+    assert columns.sections["sequence"].tolist() == [place for place in range(60) if place != left_out]
+    assert columns.headers["priority"].tolist() == [run[4][3] for one in runs for run in one]
+    assert not columns.are_one_run()
+    assert joined_columns(runs[:-1]).are_one_run()
 
 
 def test_broken_frames_of_a_run_are_found() -> None:
