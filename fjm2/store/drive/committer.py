@@ -10,10 +10,13 @@ from ..disk import Buffer, Disk
 from ..journal import Journal
 from ..opening import mark_failed
 from ..runs import Run
-from ..writes import Write
+from ..writes import BatchWrite, Write
 
 COMMIT_S_MIN = 0.0005
 """Time between the beginnings of two commits under load: what comes in it shares a sync."""
+BUSY_S = 0.004
+"""The same behind a batch of BUSY_BYTES or more: one of a stream, whose senders do not wait for each message."""
+BUSY_BYTES = 64 << 10
 
 
 class Committer:
@@ -38,27 +41,37 @@ class Committer:
         """
         self.journal = journal
         self._disk = disk
+        self.fill: Callable[[], None] = lambda: None
+        """Called before each write is chosen. It may append what should be in it."""
         self._on_synced, self._on_failed, self._state = on_synced, on_failed, state
         self._loop = asyncio.get_running_loop()
         self._work: SimpleQueue[Write | None] = SimpleQueue()
         self._idle = asyncio.Event()
         self._idle.set()
         self._began_at = 0.0
+        self._is_kicking = False
+        """True if `kick` is called soon, or at the moment."""
         self._thread = threading.Thread(target=self._perform, name="fjm2-store", daemon=True)
         self._thread.start()
         self.kick()
 
     def append(self, runs: Sequence[Run], need: Need = Need.MESSAGE) -> int | None:
-        """Append runs, and have them committed. Return their LSN, or None if there is no room."""
+        """Append runs, and have them committed with all others of this turn of the loop. Return their LSN, or None if
+        there is no room."""
         lsn = self.journal.append(runs, need)
-        if lsn is not None and self._idle.is_set():
-            self.kick()
+        if lsn is not None and self._idle.is_set() and not self._is_kicking:
+            self._is_kicking = True
+            self._loop.call_soon(self.kick)
         return lsn
 
     def kick(self) -> None:
         """Start the next write, if there is one and none is under way. Call it after a release."""
+        self._is_kicking = False
         if not self._idle.is_set() or not self._thread.is_alive():
             return
+        self._is_kicking = True
+        self.fill()
+        self._is_kicking = False
         if self.journal.error is None and self.journal.wants_checkpoint:
             self.journal.start_checkpoint(self._state())
         write = self.journal.poll_write()
@@ -108,7 +121,8 @@ class Committer:
             return
         before = self.journal.lsn
         lsn = self.journal.handle_synced(write)
-        rest = self._began_at + COMMIT_S_MIN - self._loop.time()
+        is_busy = isinstance(write, BatchWrite) and write.length >= BUSY_BYTES
+        rest = self._began_at + (BUSY_S if is_busy else COMMIT_S_MIN) - self._loop.time()
         # The next write is on its way while the caller learns of this one.
         if rest > 0 and lsn != before:
             self._loop.call_later(rest, self._go_on)

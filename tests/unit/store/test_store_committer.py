@@ -16,7 +16,7 @@ from fjm2.base.errors import JournalError
 from fjm2.base.ledger import Ledger
 from fjm2.store.config import StoreConfig
 from fjm2.store.disk import Buffer
-from fjm2.store.drive.committer import Committer
+from fjm2.store.drive.committer import BUSY_BYTES, BUSY_S, COMMIT_S_MIN, Committer
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.opening import open_journal
 from fjm2.store.runs import Run
@@ -100,11 +100,63 @@ def test_all_that_comes_during_a_sync_shares_the_next_one(tmp_path: Path) -> Non
         async with committing(tmp_path) as (disk, committer, heard):
             await heard.until(lambda: True)
             disk.go.clear()
-            assert committer.append([Run.of(LEDGER, 1, [b"a"])]) == 1
+            assert {committer.append([Run.of(LEDGER, 100 + n, [b"a"])]) for n in range(5)} == {1}, "all of one turn"
+            await asyncio.sleep(0)
             assert {committer.append([Run.of(LEDGER, n, [b"b"])]) for n in range(2, 50)} == {2}
             disk.go.set()
             await heard.until(lambda: bool(heard.lsns) and heard.lsns[-1] == 2)
             assert heard.lsns == [1, 2]
+
+    asyncio.run(run())
+
+
+def test_each_write_has_what_its_owner_fills_in(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with committing(tmp_path) as (disk, committer, heard):
+            waiting = [2]
+
+            def fill() -> None:
+                for n in waiting:
+                    committer.append([Run.of(LEDGER, n, [b"filled"])])
+                waiting.clear()
+
+            committer.fill = fill
+            disk.go.clear()
+            assert committer.append([Run.of(LEDGER, 1, [b"a"])]) == 1
+            await asyncio.sleep(0)
+            assert not waiting
+            waiting += [3, 4]
+            disk.go.set()
+            await heard.until(lambda: bool(heard.lsns) and heard.lsns[-1] == 2)
+            assert heard.lsns == [1, 2]
+            assert list(frames_of(committer.journal, disk, LEDGER)) == [1, 2, 3, 4]
+            waiting.append(5)
+            async with asyncio.timeout(10):
+                while heard.lsns[-1] < 3:  # nothing else has to wait
+                    committer.kick()
+                    await asyncio.sleep(0.001)
+            assert list(frames_of(committer.journal, disk, LEDGER)) == [1, 2, 3, 4, 5]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("size", "rest_s"), [(10, COMMIT_S_MIN), (BUSY_BYTES, BUSY_S)])
+def test_commits_of_a_stream_gather_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, rest_s: float
+) -> None:
+    """The next commit begins later behind a large batch than behind a small one."""
+    monkeypatch.setattr(OsDisk, "fdatasync", lambda *_: None)
+
+    async def run() -> None:
+        async with committing(tmp_path, StoreConfig(segment_bytes=4 << 20, store_bytes_max=64 << 20)) as parts:
+            _, committer, heard = parts
+            rests: list[float] = []
+            loop = asyncio.get_running_loop()
+            monkeypatch.setattr(loop, "call_later", lambda rest, *call: (rests.append(rest), loop.call_soon(*call)))
+            for n in range(1, 40):
+                committer.append([Run.of(LEDGER, n, [bytes(size)])])
+                await heard.until(lambda: heard.lsns[-1:] == [n])  # noqa: B023
+            assert rest_s / 4 < max(rests) <= rest_s
 
     asyncio.run(run())
 
