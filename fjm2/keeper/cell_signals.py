@@ -32,6 +32,8 @@ class CellSignals:
     """Passes signals of the bus to a cell, and sends what the cell wants sent."""
 
     def __init__(self, bus: Bus, cell: Cell, counts: KeeperCounts, clock: Callable[[], float]) -> None:
+        self.on_hearing: Callable[[], None] = lambda: None
+        """Called before the cell gets something: a heartbeat must not overtake the decisions that it tells of."""
         self.on_heard: Callable[[], None] = lambda: None
         """Called when the cell has got something."""
         self.status: Callable[[], bytes] = bytes
@@ -82,6 +84,7 @@ class CellSignals:
         self._producers.note(node_id, producer_id)
 
     def _hear(self, node_id: int, content: bytes) -> None:
+        self.on_hearing()
         self._cell.receive(content, node_id, self._clock())
         self.on_heard()
 

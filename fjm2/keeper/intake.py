@@ -11,7 +11,9 @@ from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
 from fjm2.bus.ledgers.ledger_tap import NumberedFrames, NumberedRun, one_run
 from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG
 from fjm2.messages.frame import Frame
-from fjm2.messages.ledgers.run_columns import RunColumns, columns_of
+from fjm2.messages.header import DESTINATION_HASH, FRAME_BYTES, SECTION_BYTES
+from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES
+from fjm2.messages.ledgers.run_columns import RunColumns, columns_of, joined_columns
 from fjm2.store.laid_frames import LaidFrames
 
 from .counts import KeeperCounts
@@ -54,7 +56,7 @@ def no_topics() -> NDArray[np.uint32]:
 
 
 class FrameIntake:
-    """Takes the frames of all senders, run by run. Implements `RunTap`."""
+    """Takes the frames of all senders, run by run, or gathers them first."""
 
     def __init__(
         self,
@@ -73,10 +75,28 @@ class FrameIntake:
         self._counts = counts
         self._clock = clock
         self._on_taken = on_taken
+        self._gathered: dict[int, list[list[Frame]]] = {}
+        """Frames that were not taken yet, by sender."""
+        self.gathered_bytes = 0
+        """Bytes of these frames."""
+        self.has_decisions = False
+        """True if some of them are decisions."""
 
-    def take_run(self, sender_id: int, frames: list[Frame]) -> None:
-        """Take the frames that end in one run of a lane."""
-        self.take(sender_id, frames)
+    def gather(self, sender_id: int, frames: list[Frame]) -> None:
+        """Keep the frames that end in one run of a lane until `take_gathered`: many cost little more than one."""
+        numbered = [frame for frame in frames if frame[4][SECTION_BYTES] >= LEDGER_SECTION_BYTES]
+        if numbered:
+            self._gathered.setdefault(sender_id, []).append(numbered)
+            self.gathered_bytes += sum(frame[4][FRAME_BYTES] for frame in numbered)
+            # A manager sends nothing but decisions.
+            self.has_decisions = self.has_decisions or numbered[0][4][DESTINATION_HASH] == DECISIONS.frame_hash
+
+    def take_gathered(self) -> None:
+        """Take what was gathered."""
+        gathered, self._gathered = self._gathered, {}
+        self.gathered_bytes, self.has_decisions = 0, False
+        for sender_id, runs in gathered.items():
+            self._take_columns(sender_id, joined_columns(runs), is_fetched=False)
 
     def take(self, sender_id: int, frames: list[Frame], *, is_fetched: bool = False) -> None:
         """Pass frames on, each run of consecutive ones at once. Frames without a number are none of the cell's.
@@ -84,14 +104,17 @@ class FrameIntake:
         `is_fetched` tells those that another keeper sent.
         """
         for columns in columns_of(frames):
-            intact = columns.intact()
-            self._counts.frames_broken += int(np.count_nonzero(columns.has_number)) - int(np.count_nonzero(intact))
-            if intact.all() and columns.are_one_run():
-                self._pass_one_run(sender_id, columns, is_fetched)
-                continue
-            places = np.flatnonzero(intact)
-            if len(places):
-                self._pass_on(sender_id, columns, places, is_fetched)
+            self._take_columns(sender_id, columns, is_fetched=is_fetched)
+
+    def _take_columns(self, sender_id: int, columns: RunColumns, *, is_fetched: bool) -> None:
+        intact = columns.intact()
+        self._counts.frames_broken += int(np.count_nonzero(columns.has_number)) - int(np.count_nonzero(intact))
+        if intact.all() and columns.are_one_run():
+            self._pass_one_run(sender_id, columns, is_fetched)
+            return
+        places = np.flatnonzero(intact)
+        if len(places):
+            self._pass_on(sender_id, columns, places, is_fetched)
 
     def _pass_one_run(self, sender_id: int, columns: RunColumns, is_fetched: bool) -> None:
         """Pass on frames that are one run, as nearly all are, in a fraction of the time of `_pass_on`."""

@@ -53,6 +53,8 @@ log = Log("fjm2.keeper")
 _WAITING_BYTES_MAX: Final = 8 << 20
 """Bytes that wait for the disk before a keeper takes nothing more from the network: a tenth of a second of a disk that
 writes 80 MB/s, which is less than the interval of heartbeats. They wait as well."""
+_GATHERED_BYTES_MAX: Final = 1 << 20
+"""Bytes of frames that wait for the end of a commit before they are looked at."""
 _RETRY_S: Final = 1.0
 """Interval at which a full disk is asked for room again."""
 _NAME_DIGITS: Final = 8
@@ -103,6 +105,7 @@ class Keeper:
         self._intake = FrameIntake(
             self.cell, self.cell.clients, self.counts, self._loop.time, self._signals.note_writer
         )
+        self._committer.fill = self._fill
         self._intake.knows_table = lambda: self.cell.replica.table.is_current
         self._listener = ReplayListener(config, self._take_fetched, lambda: not self.is_full)
         replays = ReplaySender(config, self.journal, store.disk, self.counts)
@@ -128,7 +131,7 @@ class Keeper:
     # The bus.
 
     def _join(self) -> None:
-        self._signals.on_heard = self._settle_soon
+        self._signals.on_heard, self._signals.on_hearing = self._settle_soon, self._take_decisions
         self._signals.status = lambda: self.status().encode()
         self._signals.join(f"keeper-{self.name}")
         self.bus.router.add_tap(self)
@@ -136,14 +139,24 @@ class Keeper:
         self._advance()
 
     def take_run(self, sender_id: int, frames: list[Frame]) -> None:
-        """Take the frames of a run of some lane. Implements `RunTap`."""
-        self._intake.take_run(sender_id, frames)
+        """Gather the frames of a run of some lane until the next commit. Implements `RunTap`."""
+        self._intake.gather(sender_id, frames)
         self._settle_soon()
+
+    def _take_decisions(self) -> None:
+        if self._intake.has_decisions:
+            self._intake.take_gathered()
+
+    def _fill(self) -> None:
+        """Take what was gathered, so that the next commit has it."""
+        if self._intake.gathered_bytes:
+            self._intake.take_gathered()
+            self._settle_soon()
 
     @property
     def is_full(self) -> bool:
         """True while much waits for the disk."""
-        return self.journal.use.waiting >= _WAITING_BYTES_MAX
+        return self.journal.queue.bytes + self._intake.gathered_bytes >= _WAITING_BYTES_MAX
 
     def _take_fetched(self, source: int, frames: list[Frame]) -> None:
         self._intake.take(source, frames, is_fetched=True)
@@ -248,6 +261,10 @@ class Keeper:
 
     def _settle(self) -> None:
         self._is_settling = False
+        if self._intake.gathered_bytes:
+            self._committer.kick()
+        if self._intake.gathered_bytes >= _GATHERED_BYTES_MAX:
+            self._intake.take_gathered()
         cell = self.cell
         while (event := cell.poll_event()) is not None:
             self._handle_event(event)
@@ -299,6 +316,7 @@ class Keeper:
         unregister_counted(self)
         self._signals.stop_hearing()
         self.bus.router.remove_tap(self)
+        self._intake.take_gathered()
         await self._committer.close()
         if self._timer is not None:
             self._timer.cancel()

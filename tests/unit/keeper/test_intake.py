@@ -216,3 +216,38 @@ def test_frames_in_one_run_are_sorted_as_each_alone_is(is_fetched: bool) -> None
         assert by_frame(whole) == sorted(expected, key=repr)
         for name in ("frames_stored", "frames_counted", "frames_broken"):
             assert getattr(counts, name) == sum(getattr(each, name) for _, each in parts)
+
+
+def test_gathered_frames_of_a_sender_are_taken_at_once() -> None:
+    cell, counts = Taken(), KeeperCounts()
+    intake = FrameIntake(cell, cell, counts, lambda: 1.0)
+    frames = [frame(QUEUE, sequence, b"x" * sequence) for sequence in range(1, 90)]
+    reader, data = FrameReader(), b"".join(frames)
+    plain = b"".join(FrameWriter(1).write_body(int(Kind.BYTES), b"", b"plain", TOPIC, 0, 4, 1))
+    for cut in range(0, len(data), 1000):
+        intake.gather(NODE, reader.feed(data[cut : cut + 1000], (0,)))
+        intake.gather(NODE + 1, FrameReader().feed(plain, (0,)))
+    assert not cell.calls
+    assert intake.gathered_bytes == len(data)
+    intake.gather(NODE + 2, FrameReader().feed(frame(QUEUE, 1, epoch=7), (0,)))
+    intake.take_gathered()
+    assert cell.calls == [
+        ("frames", Ledger(PRODUCER, 0, 0), 1, frames, NODE, False, False),
+        ("frames", Ledger(PRODUCER, 7, 0), 1, [frame(QUEUE, 1, epoch=7)], NODE + 2, False, False),
+    ]
+    assert (intake.gathered_bytes, counts.frames_stored) == (0, 90)
+    intake.take_gathered()
+    assert len(cell.calls) == 2
+
+
+def test_gathered_decisions_are_known_as_such() -> None:
+    cell = Taken()
+    intake = FrameIntake(cell, cell, KeeperCounts(), lambda: 1.0)
+    intake.gather(NODE, FrameReader().feed(frame(QUEUE, 1), (0,)))
+    assert not intake.has_decisions
+    entry = b"".join(entry_frame(FrameWriter(3), CELL_ID, 4, 5, b"decided"))
+    intake.gather(NODE + 1, FrameReader().feed(entry, (0,)))
+    assert intake.has_decisions
+    intake.take_gathered()
+    assert cell.calls[-1] == ("entry", 4, 5, b"decided")
+    assert not intake.has_decisions
