@@ -111,6 +111,10 @@ class Completions(Callbacks):
         self._waiting: asyncio.Timeout | None = None
         """Time limit of the wait for an outcome that is under way."""
         self._closes_at = math.inf
+        self._spare: Receipt | None = None
+        """An empty receipt that no send has."""
+        self._latest: Receipt | None = None
+        """Receipt of the latest send that only a gate holds back."""
 
     def add(self, send: Send) -> None:
         """Add a send, and tell its future how it ends."""
@@ -118,6 +122,29 @@ class Completions(Callbacks):
         if not self._is_completing:
             self._is_completing = True
             self.post(self._complete)
+
+    def new_receipt(self) -> Receipt:
+        """Return an empty receipt for a send. Pass it to `add_told` when the message is published."""
+        receipt, self._spare = self._spare, None
+        return receipt or Receipt()
+
+    def add_told(
+        self, receipt: Receipt | None, message: object, outcome: Outcome, listener: CompletionListener | None
+    ) -> None:
+        """Add a send, and tell its future and its listener how it ends."""
+        if receipt is not None and receipt.stored is not None and receipt.confirmed is None and receipt.sent is None:
+            receipt = self._shared(receipt, receipt.stored)
+        self.add((receipt, message, outcome, listener))
+
+    def _shared(self, receipt: Receipt, stored: "list[asyncio.Future[None]]") -> Receipt:
+        """Return a receipt that tells the same: messages of a stream share the future of their gate, and so that."""
+        latest = self._latest
+        if latest is None or latest.stored is None or stored != latest.stored:
+            self._latest = receipt
+            return receipt
+        receipt.stored = None
+        self._spare = receipt
+        return latest
 
     @property
     def pending(self) -> int:
@@ -136,7 +163,7 @@ class Completions(Callbacks):
 
     async def _complete(self) -> None:
         """Wait for the outcomes of all sends, in turn, and tell them."""
-        sends = self._sends
+        sends, known = self._sends, _UNCONFIRMED
         self._is_waiting = True
         try:
             while sends:
@@ -144,6 +171,12 @@ class Completions(Callbacks):
                 self._taken += 1
                 if isinstance(send, tuple):
                     receipt, message, outcome, listener = send
+                    if receipt is known and listener is None:  # many sends share one that has succeeded
+                        try:  # noqa: SIM105 - without a call for each message
+                            outcome.set_result(None)
+                        except _CANCELLED:
+                            pass
+                        continue
                 elif self._taken <= self._flushed:
                     try:  # noqa: SIM105 - without a call for each message
                         send.set_result(None)
@@ -154,6 +187,8 @@ class Completions(Callbacks):
                     receipt, message, outcome, listener = _UNCONFIRMED, None, send, None
                 is_known = receipt is None or self._has_succeeded(receipt)
                 error = None if is_known or receipt is None else await self._outcome(receipt)
+                if receipt is not None and receipt.stored is not None and error is None:
+                    known = receipt
                 _tell(outcome, error)
                 if error is not None and listener is not None and outcome.done():
                     with contextlib.suppress(asyncio.CancelledError, CancelledError):

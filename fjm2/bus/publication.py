@@ -464,14 +464,14 @@ class Outbox:
         is_open = self._pending is None and self._closed_text is None
         if not is_open or destination.kind_flags or type(message) not in PLAIN_CLASSES:
             post = self.frame(message, destination, flags, priority, time_to_live)
-            return self.put(post) if outcome is None else self.put_async(post, message, None, outcome)
+            return self.put(post) if outcome is None else self.put_async(post, None, None, outcome)
         now = time_ns() // 1_000_000
         expiration = now + time_to_live if time_to_live else 0
         parts = self._write(message, destination, flags, priority, now, expiration)
         if outcome is None:
             return self._publish(destination, priority, parts, flags)
         if flags & PERSISTENT or self._is_gated:
-            return self.put_async((destination, priority, parts, flags), message, None, outcome)
+            return self.put_async((destination, priority, parts, flags), None, None, outcome)
         waiting = self._publish(destination, priority, parts, flags)
         self.completions.add(outcome)
         return waiting
@@ -512,7 +512,7 @@ class Outbox:
         if self._pending is not None:
             self._pending.append(post)
         else:
-            receipt = Receipt()
+            receipt = self.completions.new_receipt()
             if type(post[2][1]) is FileBody:
                 receipt.sent = asyncio.get_running_loop().create_future()
                 waiting = run_and_tell(self._transfer(post), post[3], receipt, receipt.sent)
@@ -520,7 +520,7 @@ class Outbox:
                 waiting = self._publish(*post, receipt)
                 if receipt.sent is not None:  # the completions tell of its failure, once
                     waiting = HeldRoom(receipt.sent)
-        self.completions.add((receipt, message, outcome, listener))
+        self.completions.add_told(receipt, message, outcome, listener)
         return waiting
 
     def cut_off(self, text: str) -> None:

@@ -238,6 +238,29 @@ async def test_an_error_of_the_store_is_the_outcome_of_the_send(port: int) -> No
     await close(sending, receiving)
 
 
+async def test_each_outcome_is_that_of_its_own_future(port: int) -> None:
+    """Messages that share a future fail and succeed together, with those before and behind them on their own."""
+    store = Store()
+    sending, receiving = await gated(port, store)
+    producer = sending.create_session().create_producer(TOPIC)
+    futures = [asyncio.get_running_loop().create_future() for _ in range(4)]
+    admit, of_message = store.admit, iter([0, 1, 1, 1, 2, 2, 3])
+    store.admit = lambda _, parts: (parts, futures[next(of_message)])  # type: ignore[method-assign]
+    outcomes = [asyncio.ensure_future(producer.send_async(TextMessage(text))) for text in "abcdefg"]
+    futures[1].set_exception(ResourceAllocationError("the disk is full"))
+    futures[0].set_result(None)
+    _, waiting = await asyncio.wait(outcomes[:4], timeout=WAIT_S)
+    assert not waiting
+    assert [type(outcome.exception()) for outcome in outcomes[:4]] == [type(None)] + 3 * [ResourceAllocationError]
+    futures[3].set_result(None)
+    await asyncio.sleep(QUIET_S)
+    assert not any(outcome.done() for outcome in outcomes[4:]), "one waits, and those behind it for their turn"
+    futures[2].set_result(None)
+    await asyncio.wait_for(asyncio.gather(*outcomes[4:]), WAIT_S)
+    store.admit = admit  # type: ignore[method-assign]
+    await close(sending, receiving)
+
+
 async def _send(producer: Any) -> None:
     await producer.send(TextMessage("b"))
 
