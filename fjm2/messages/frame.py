@@ -275,6 +275,12 @@ def body_place(header: Header) -> int:
     return HEADER_BYTES + header[NAME_BYTES] + header[PROPERTY_BYTES] + header[SECTION_BYTES]
 
 
+def frame_alone(data: bytes) -> Frame:
+    """Return the one frame that data are."""
+    header: Header = HEADER.unpack_from(data)
+    return data, 0, body_place(header), len(data), header
+
+
 def is_valid(header: Header) -> bool:
     """Return True if a header's fields make sense together, and belong to a message of one frame."""
     return (

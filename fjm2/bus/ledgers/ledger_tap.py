@@ -1,6 +1,6 @@
 """A tap that hears numbered frames as durable consumers want them: by ledger, runs of consecutive ones at once."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from fjm2.base.ledger import Ledger
 from fjm2.messages.frame import Frame
-from fjm2.messages.ledgers.run_columns import RunColumns, columns_of
+from fjm2.messages.header import SECTION_BYTES
+from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES
+from fjm2.messages.ledgers.run_columns import RunColumns, joined_columns
 
 from ..lane import LANE_OF_PRIORITY
 from .destinations import DECISIONS
@@ -65,8 +67,8 @@ def one_run(columns: RunColumns, kind: int) -> NumberedRun:
 class LedgerHearer(Protocol):
     """A receiver of what a `LedgerTap` hears. It must not raise or wait."""
 
-    def receive_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[bytes]) -> None:
-        """Take frames of one destination, with consecutive sequences of a ledger."""
+    def receive_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[Frame]) -> None:
+        """Take frames of one destination, with consecutive sequences of a ledger. Slice what is to be kept."""
 
     def receive_others(self, ledger: Ledger, first: int, count: int) -> None:
         """Take note that sequences of a ledger are for other destinations."""
@@ -76,60 +78,75 @@ class LedgerHearer(Protocol):
 
 
 class LedgerTap:
-    """Hears the numbered frames of all senders, run by run. Implements `RunTap`.
+    """Hears the numbered frames of all senders. Implements `RunTap`.
 
     It takes whatever comes: senders never wait for it.
     """
 
     is_full = False
 
-    def __init__(self, hearer: LedgerHearer) -> None:
+    def __init__(self, hearer: LedgerHearer, on_gathered: Callable[[], None]) -> None:
+        """Call `on_gathered` when runs have come and none waited. The owner calls `take_gathered` soon."""
         self.frames_broken = 0
         """Frames with a wrong checksum. They are dropped: a keeper has them, or gets them again."""
         self._hearer = hearer
+        self._on_gathered = on_gathered
         self._wanted: NDArray[np.int64] = np.empty(0, np.int64)
+        self._gathered: list[list[Frame]] = []
 
     def want(self, hashes: Iterable[int]) -> None:
         """Pass on the frames to these destinations from now on, and only the numbers of all others."""
         self._wanted = np.array(sorted(hashes), np.int64)
 
     def take_run(self, sender_id: int, frames: list[Frame]) -> None:  # noqa: ARG002 - the ledger tells the sender
-        """Take the frames that end in one run of a lane."""
-        self.take(frames)
+        """Keep the frames that end in one run of a lane until `take_gathered`: many cost little more than one."""
+        numbered = [frame for frame in frames if frame[4][SECTION_BYTES] >= LEDGER_SECTION_BYTES]
+        if numbered:
+            self._gathered.append(numbered)
+            if len(self._gathered) == 1:
+                self._on_gathered()
+
+    def take_gathered(self) -> None:
+        """Pass on all that was gathered."""
+        if self._gathered:
+            gathered, self._gathered = self._gathered, []
+            self._take(joined_columns(gathered), [frame for run in gathered for frame in run])
 
     def take(self, frames: list[Frame]) -> None:
-        """Pass frames on. Those without a number are for nobody."""
-        for columns in columns_of(frames):
-            intact = columns.intact()
-            self.frames_broken += int(np.count_nonzero(columns.has_number)) - int(np.count_nonzero(intact))
-            if intact.all() and columns.are_one_run():  # as nearly all are
-                self._pass_run(columns, one_run(columns, self._kind_of(int(columns.headers["destination_hash"][0]))))
-                continue
-            places = np.flatnonzero(intact)
-            if len(places):
-                self._pass_on(columns, places)
+        """Pass frames on now. Those without a number are for nobody."""
+        if frames:
+            self._take(joined_columns([frames]), frames)
+
+    def _take(self, columns: RunColumns, frames: list[Frame]) -> None:
+        intact = columns.intact()
+        self.frames_broken += int(np.count_nonzero(columns.has_number)) - int(np.count_nonzero(intact))
+        if intact.all() and columns.are_one_run():  # as nearly all are
+            run = one_run(columns, self._kind_of(int(columns.headers["destination_hash"][0])))
+            self._pass_run(frames, run)
+            return
+        places = np.flatnonzero(intact)
+        if len(places):
+            self._pass_on(columns, frames, places)
 
     def _kind_of(self, frame_hash: int) -> int:
         if frame_hash == DECISIONS.frame_hash:
             return _DECISION
         return frame_hash if frame_hash in self._wanted else _OTHER
 
-    def _pass_on(self, columns: RunColumns, places: NDArray[np.intp]) -> None:
+    def _pass_on(self, columns: RunColumns, frames: list[Frame], places: NDArray[np.intp]) -> None:
         hashes = columns.headers["destination_hash"][places].astype(np.int64)
         kinds = np.where(np.isin(hashes, self._wanted), hashes, _OTHER)
         kinds[hashes == DECISIONS.frame_hash] = _DECISION
         for run in NumberedFrames(columns, places).runs(kinds):
-            self._pass_run(columns, run)
+            self._pass_run(frames, run)
 
-    def _pass_run(self, columns: RunColumns, run: NumberedRun) -> None:
+    def _pass_run(self, frames: list[Frame], run: NumberedRun) -> None:
         hearer = self._hearer
         ledger, first, kind, place, count = run
         if kind == _OTHER:
             hearer.receive_others(ledger, first, count)
         elif kind == _DECISION:
-            for index in range(count):
-                hearer.receive_entry(ledger, first + index, columns.body(place + index))
+            for index, (buffer, _, body, end, _) in enumerate(frames[place : place + count], first):
+                hearer.receive_entry(ledger, index, buffer[body:end])
         else:
-            buffer, end = columns.buffer, place + count
-            bounds = zip(columns.starts[place:end].tolist(), columns.ends[place:end].tolist(), strict=True)
-            hearer.receive_frames(kind, ledger, first, [bytes(buffer[start:stop]) for start, stop in bounds])
+            hearer.receive_frames(kind, ledger, first, frames[place : place + count])

@@ -33,6 +33,7 @@ from fjm2.cell.subscriber.subscriber import Subscriber
 from fjm2.cell.times import SESSION_LEASE_S
 from fjm2.cell.wire.leases import LEASES_TYPE
 from fjm2.cell.wire.requests import Ack, decode_request
+from fjm2.messages.frame import Frame, frame_alone
 
 from ..sends.cell_driver import CellDriver
 from .consumer import DurableConsumer, SessionOwner
@@ -61,7 +62,7 @@ class DurableClient:
         """Sessions that the cell knows, or is asked for, by number."""
         self._connection = connection
         self._loop = asyncio.get_running_loop()
-        self._subscriber: Subscriber[bytes] = Subscriber(bus.node_id, Random(), _sized)
+        self._subscriber: Subscriber[Frame] = Subscriber(bus.node_id, Random(), _detached)
         self._decisions: dict[int, tuple[int, asyncio.Future[Reason]]] = {}
         """Session, and result, of acknowledgements and of unsubscribing, by number."""
         self._timer: asyncio.TimerHandle | None = None
@@ -87,7 +88,7 @@ class DurableClient:
     def hear_command(self, node_id: int, content: bytes, now: float) -> None:
         self._subscriber.receive_command(content, node_id, now)
 
-    def hear_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[bytes], now: float) -> None:
+    def hear_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[Frame], now: float) -> None:
         self._subscriber.receive_frames(frame_hash, ledger, first, frames, now)
 
     def hear_others(self, ledger: Ledger, first: int, count: int, now: float) -> None:
@@ -232,7 +233,7 @@ class DurableClient:
             self._subscriber.note_stored(ledger, sequence, self._loop.time())
             self.settle_soon()
 
-    def _handle(self, event: Event[bytes]) -> None:
+    def _handle(self, event: Event[Frame]) -> None:
         match event:
             case Deliver(handle, ledger, first, frames, is_redelivered):
                 consumer = self.consumers.get(handle)
@@ -296,8 +297,10 @@ def _end_settling(inbox: DurableInbox, settling: "asyncio.Future[None]", stored:
         inbox.end_settling(settling)
 
 
-def _sized(frame: bytes) -> tuple[bytes, int]:
-    return frame, len(frame)
+def _detached(frame: Frame) -> tuple[Frame, int]:
+    """Return a frame that keeps nothing else in memory, and its size."""
+    buffer, start, _, end, _ = frame
+    return frame_alone(buffer[start:end]), end - start
 
 
 def _tell(future: "asyncio.Future[Reason] | asyncio.Future[Reason | int] | None", value: Reason | int) -> None:

@@ -10,6 +10,7 @@ from fjm2.bus.ledgers.ledger_tap import LedgerTap
 from fjm2.bus.ledgers.replay_listener import ReplayListener
 from fjm2.cell.wire.kinds import Kind
 from fjm2.messages.destination import Destination
+from fjm2.messages.frame import Frame, frame_alone
 
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
@@ -25,7 +26,7 @@ class Hearing(Protocol):
         """Hashes of the topics that it consumes from."""
 
     def hear_command(self, node_id: int, content: bytes, now: float) -> None: ...
-    def hear_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[bytes], now: float) -> None: ...
+    def hear_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[Frame], now: float) -> None: ...
     def hear_others(self, ledger: Ledger, first: int, count: int, now: float) -> None: ...
     def hear_entry(self, ledger: Ledger, index: int, data: bytes, now: float) -> None: ...
     def settle(self) -> None: ...
@@ -40,7 +41,7 @@ class DurableHub:
         self._loop = asyncio.get_running_loop()
         self._clients: list[Hearing] = []
         self._wanted: frozenset[int] = frozenset()
-        self._tap = LedgerTap(self)
+        self._tap = LedgerTap(self, self._settle_soon)
         self._replays = ReplayListener(bus.config, lambda _, frames: self._tap.take(frames), lambda: True)
         self._is_settling = False
 
@@ -83,17 +84,18 @@ class DurableHub:
     # Input.
 
     def hear_command(self, node_id: int, content: bytes) -> None:
-        """Take a heartbeat, or a page."""
+        """Take a heartbeat, or a page, after what was heard before it."""
+        self._tap.take_gathered()
         now = self._loop.time()
         self._tell(lambda client: client.hear_command(node_id, content, now))
 
     def _hear_own(self, destination: Destination, ledger: Ledger, first: int, frames: list[bytes]) -> None:
         if destination.frame_hash in self._wanted:
-            self.receive_frames(destination.frame_hash, ledger, first, frames)
+            self.receive_frames(destination.frame_hash, ledger, first, [frame_alone(frame) for frame in frames])
         else:
             self.receive_others(ledger, first, len(frames))
 
-    def receive_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[bytes]) -> None:
+    def receive_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[Frame]) -> None:
         now = self._loop.time()
         self._tell(lambda client: client.hear_frames(frame_hash, ledger, first, frames, now))
 
@@ -108,11 +110,15 @@ class DurableHub:
     def _tell(self, act: Callable[[Hearing], None]) -> None:
         for client in self._clients:
             act(client)
+        self._settle_soon()
+
+    def _settle_soon(self) -> None:
         if not self._is_settling:
             self._is_settling = True
             self._loop.call_soon(self._settle)
 
     def _settle(self) -> None:
+        self._tap.take_gathered()
         self._is_settling = False
         for client in list(self._clients):
             client.settle()

@@ -15,8 +15,8 @@ from fjm2.bus.routing import targets
 from fjm2.bus.routing.targets import ReceivedRun
 from fjm2.messages.destination import Topic
 from fjm2.messages.errors import MessageFormatError
-from fjm2.messages.frame import body_place, is_sent_to, look_up
-from fjm2.messages.header import CONNECTION_ID, FILE, FRAME_BYTES, HEADER, KIND, Header
+from fjm2.messages.frame import Frame, is_sent_to, look_up
+from fjm2.messages.header import CONNECTION_ID, FILE, FRAME_BYTES, KIND
 from fjm2.messages.selector import Selector
 
 MESSAGES_MAX: Final = 16_384
@@ -30,9 +30,11 @@ class DurableReceived(targets.Received):
 
     __slots__ = ("ledger", "life", "sequence")
 
-    def __init__(self, frame: bytes, header: Header, ledger: Ledger, sequence: int, life: int) -> None:
-        body = body_place(header)
-        super().__init__(frame[:body], frame[body:], header, 0, None)
+    def __init__(self, frame: Frame, ledger: Ledger, sequence: int, life: int) -> None:
+        # Without a call of the other constructor: it would take a good part of the time.
+        buffer, start, body, end, self.header = frame
+        self.head, self.body = buffer[start:body], buffer[body:end]
+        self.sender_id, self.gap = 0, None
         self.ledger = ledger
         self.sequence = sequence
         self.life = life
@@ -86,27 +88,24 @@ class DurableInbox(Inbox):
         size = max(_FRAME_BYTES_MIN, self.held_bytes // max(self.held, 1))
         return max(0, min(messages, left // size))
 
-    def take_frames(self, ledger: Ledger, first: int, frames: Sequence[bytes], *, is_redelivered: bool) -> None:
+    def take_frames(self, ledger: Ledger, first: int, frames: Sequence[Frame], *, is_redelivered: bool) -> None:
         """Take frames with consecutive sequences of a ledger. They may have been delivered before."""
         unwanted = 0
+        deliver = self._deliver_again if is_redelivered else self.deliver
         for sequence, frame in enumerate(frames, first):
-            header: Header = HEADER.unpack_from(frame)
-            if not self._wants(frame, header):
+            if self._wants(frame):
+                deliver(DurableReceived(frame, ledger, sequence, self._life))
+            else:
                 self._note_done(ledger, sequence)
                 unwanted += 1
-                continue
-            received = DurableReceived(frame, header, ledger, sequence, self._life)
-            if is_redelivered:
-                self._deliver_again(received)
-            else:
-                self.deliver(received)
         if unwanted:
             self.on_done(False)
         if not self.room:
             self.is_full = True  # so that `on_room` tells when the cell may go on
 
-    def _wants(self, frame: bytes, header: Header) -> bool:
-        if self.left_out == header[CONNECTION_ID] or not is_sent_to(frame, 0, header, self.destination):
+    def _wants(self, frame: Frame) -> bool:
+        buffer, start, _, _, header = frame
+        if self.left_out == header[CONNECTION_ID] or not is_sent_to(buffer, start, header, self.destination):
             return False
         if header[KIND] == FILE:  # keepers have its parts, and nobody to put them together
             self.note_loss(Loss.UNSELECTABLE)
@@ -114,12 +113,12 @@ class DurableInbox(Inbox):
         if self.selector is None:
             return True
         try:
-            return self.selector.evaluate(partial(look_up, frame, 0, header))
+            return self.selector.evaluate(partial(look_up, buffer, start, header))
         except MessageFormatError:
             self.note_loss(Loss.UNSELECTABLE)
             return False
 
-    def _deliver_again(self, received: DurableReceived) -> None:
+    def _deliver_again(self, received: Received) -> None:
         self.messages_received += 1
         self.held += 1
         self.held_bytes += received.header[FRAME_BYTES]

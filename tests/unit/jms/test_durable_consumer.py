@@ -14,7 +14,7 @@ from fjm2.jms import SessionMode
 from fjm2.jms.durable.consumer import DONE_MAX, DONE_S, DurableConsumer, Wanted
 from fjm2.jms.durable.inbox import DurableInbox
 from fjm2.messages.destination import Topic
-from fjm2.messages.frame import FrameWriter
+from fjm2.messages.frame import FrameWriter, frame_alone
 from fjm2.messages.header import PERSISTENT, Kind
 from fjm2.messages.ledgers.ledger_number import with_ledger_number
 from fjm2.messages.selector import Selector
@@ -62,7 +62,7 @@ def made(mode: SessionMode, selector: str = "") -> tuple[DurableConsumer, Owner]
 def handle(consumer: DurableConsumer, count: int, first: int = 1) -> None:
     """Take messages, and be done with them."""
     parts = WRITER.write_body(int(Kind.BYTES), b"", b"body", TOPIC, PERSISTENT, 4, 1)
-    frame = b"".join(with_ledger_number(parts, 5, 0, 1))
+    frame = frame_alone(b"".join(with_ledger_number(parts, 5, 0, 1)))
     consumer.inbox.take_frames(LEDGER, first, [frame] * count, is_redelivered=False)
     while (received := consumer.inbox.pop()) is not None:
         consumer.inbox.release(received)

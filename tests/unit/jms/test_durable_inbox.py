@@ -10,7 +10,7 @@ from fjm2.bus.inbox import ConsumerSettings, Inbox, Received
 from fjm2.bus.losses.kinds import Loss
 from fjm2.jms.durable.inbox import MESSAGES_MAX, DurableInbox
 from fjm2.messages.destination import Destination, Topic
-from fjm2.messages.frame import FrameWriter
+from fjm2.messages.frame import FrameWriter, frame_alone
 from fjm2.messages.header import FILE, PERSISTENT, Kind
 from fjm2.messages.ledgers.ledger_number import with_ledger_number
 from fjm2.messages.selector import Selector
@@ -48,7 +48,7 @@ class Consumer:
         self.losses.append(loss)
 
     def take(self, *frames: bytes, first: int = 1, ledger: Ledger = LEDGER, is_redelivered: bool = False) -> None:
-        self.inbox.take_frames(ledger, first, frames, is_redelivered=is_redelivered)
+        self.inbox.take_frames(ledger, first, list(map(frame_alone, frames)), is_redelivered=is_redelivered)
 
     def pop(self) -> Received:
         found = self.inbox.pop()

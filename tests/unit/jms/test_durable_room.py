@@ -8,17 +8,17 @@ from fjm2.base.ledger import Ledger
 from fjm2.bus.inbox import ConsumerSettings
 from fjm2.jms.durable.inbox import DurableInbox
 from fjm2.messages.destination import Topic
-from fjm2.messages.frame import FrameWriter
+from fjm2.messages.frame import Frame, FrameWriter, frame_alone
 from fjm2.messages.header import PERSISTENT, Kind
 
 TOPIC = Topic("prices")
 LEDGER = Ledger(1, 0, 0)
 
 
-def frames(count: int, size: int = 4) -> list[bytes]:
+def frames(count: int, size: int = 4) -> list[Frame]:
     writer = FrameWriter(1)
     parts = [writer.write_body(int(Kind.BYTES), b"", bytes(size), TOPIC, PERSISTENT, 4, 1) for _ in range(count)]
-    return [b"".join(each) for each in parts]
+    return [frame_alone(b"".join(each)) for each in parts]
 
 
 @pytest.mark.parametrize("is_redelivered", [False, True])

@@ -8,7 +8,7 @@ from fjm2.base.ledger import Ledger
 from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
 from fjm2.bus.ledgers.ledger_tap import LedgerTap
 from fjm2.messages.destination import Destination, Topic
-from fjm2.messages.frame import FrameReader, FrameWriter
+from fjm2.messages.frame import Frame, FrameReader, FrameWriter
 from fjm2.messages.header import PERSISTENT, Kind
 from fjm2.messages.ledgers.ledger_number import with_ledger_number
 
@@ -23,8 +23,8 @@ class Heard:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def receive_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[bytes]) -> None:
-        self.calls.append((frame_hash, ledger, first, frames))
+    def receive_frames(self, frame_hash: int, ledger: Ledger, first: int, frames: list[Frame]) -> None:
+        self.calls.append((frame_hash, ledger, first, [buffer[start:end] for buffer, start, _, end, _ in frames]))
 
     def receive_others(self, ledger: Ledger, first: int, count: int) -> None:
         self.calls.append(("others", ledger, first, count))
@@ -40,9 +40,10 @@ def frame(destination: Destination, sequence: int, body: bytes = b"body", priori
 
 def heard(*frames: bytes, wanted: tuple[Destination, ...] = (PRICES,)) -> tuple[list[tuple[object, ...]], LedgerTap]:
     hearer = Heard()
-    tap = LedgerTap(hearer)
+    tap = LedgerTap(hearer, lambda: None)
     tap.want(one.frame_hash for one in wanted)
     tap.take_run(77, FrameReader().feed(b"".join(frames), (0,)))
+    tap.take_gathered()
     return hearer.calls, tap
 
 
@@ -131,3 +132,18 @@ def test_frames_in_one_run_are_passed_on_as_each_alone_is() -> None:
         parts = [heard(each) for each in frames]
         assert by_frame(calls) == [call for each, _ in parts for call in by_frame(each)]
         assert tap.frames_broken == sum(each.frames_broken for _, each in parts)
+
+
+def test_runs_wait_until_they_are_taken_together() -> None:
+    hearer, gathered = Heard(), []
+    tap = LedgerTap(hearer, lambda: gathered.append(len(hearer.calls)))
+    tap.want([PRICES.frame_hash])
+    frames = [frame(PRICES, sequence, b"x" * sequence) for sequence in range(1, 90)]
+    data, reader = b"".join(frames), FrameReader()
+    for _ in range(2):
+        for cut in range(0, len(data), 1000):
+            tap.take_run(77, reader.feed(data[cut : cut + 1000], (0,)))
+        tap.take_gathered()
+        tap.take_gathered()
+    assert hearer.calls == 2 * [(PRICES.frame_hash, LEDGER, 1, frames)]
+    assert gathered == [0, 1], "the owner is told once each time"
