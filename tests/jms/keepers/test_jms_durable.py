@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from adapter import WAIT_S, Api, eventually, listener
+from adapter import WAIT_S, Api, Asyncio, eventually, listener
 from keeper_process import keeping
 
 from fjm2 import jms
@@ -313,6 +313,28 @@ async def test_a2_acknowledge_covers_the_session_and_nothing_that_comes_later(ke
     await context.close()
     context = await reader(kept, topic)
     assert await received(await context.create_durable_consumer(topic, "name"), 1) == [("c", True)]
+
+
+@pytest.mark.parametrize("api", [Asyncio], indirect=True)  # a thread that acknowledges does nothing else
+async def test_a2_a_program_goes_on_while_acknowledgements_are_on_their_way(kept: Api, topic: Topic) -> None:
+    """Each covers what was received before the call, whenever it is awaited."""
+    await subscribed(kept, topic)
+    await send(kept, topic, *map(str, range(30)))
+    context = await reader(kept, topic)
+    consumer = await context.create_durable_consumer(topic, "name")
+    answers = []
+    for number in range(27):
+        message = await consumer.receive(TextMessage, WAIT_S)
+        assert message.text == str(number)
+        if number % 3 == 2:
+            answers.append(message.acknowledge())
+    assert (await consumer.receive(TextMessage, WAIT_S)).text == "27"
+    for answer in reversed(answers):
+        await answer
+    await context.close()
+    context = await reader(kept, topic)
+    found = await received(await context.create_durable_consumer(topic, "name"), 3)
+    assert found == [("27", True), ("28", True), ("29", True)]
 
 
 async def test_a5_recover_delivers_again_in_order_and_flagged(kept: Api, topic: Topic) -> None:
