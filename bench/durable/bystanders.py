@@ -9,6 +9,7 @@ from ..networks.lan import Loopback
 from ..peers.base import Deadline, PeerTimeoutError
 from .fjm2_cell import SETTINGS
 from .roles import RoleOptions
+from .servers import until_resting
 from .trial import data_folder, served
 
 CELLS = {"no-cell": None, "fjm2-one": "fjm2-one", "fjm2": "fjm2"}
@@ -43,7 +44,7 @@ def measure_bystander(cell: str, options: RoleOptions, seconds: float) -> Bystan
         options = replace(options, folder=folder)
         with ExitStack() as serving:
             if system is not None:
-                serving.enter_context(served(network.publisher, system, options, deadline))
+                until_resting(serving.enter_context(served(network.publisher, system, options, deadline)))
             runner = TrialRunner(task, network, ports=iter((options.port,)))
             trial = asyncio.run(runner.run("fjm2-jms", options.size))
     if trial.fault:

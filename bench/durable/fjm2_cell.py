@@ -4,21 +4,24 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, cast
 
 from fjm2.base.event_loop import uvloop_class
-from fjm2.jms import ConnectionFactory, JMSContext, Message, SessionMode, Topic
+from fjm2.jms import BytesMessage, ConnectionFactory, JMSContext, Message, SessionMode, Topic
 
 from ..peers.base import Deadline
 from ..workload.messages import Maker
 from .awaited import AwaitedTimes
-from .roles import SUBSCRIPTION, TOPIC, Consumption, Role, RoleOptions, tell, until_set, word
+from .roles import FLYING_MAX, SUBSCRIPTION, TOPIC, Consumption, Role, RoleOptions, tell, until_set, word
 from .servers import Server, servers, until
 
 _DESTINATION = Topic(TOPIC)
 _STORE_BYTES = "8GiB"
+_WINDOW = 4096
+"""Messages that the publisher sends before one of them is confirmed."""
 _STABLE = ({"serving"}, {"serving", "follower"})
 """States of the keepers of a cell that serves: of one at least, and of all."""
 
@@ -40,9 +43,9 @@ class Fjm2Cell:
         self._keepers = keepers
         many = "three keepers, of which two store before a send is confirmed" if keepers > 1 else "one keeper"
         self.settings = (
-            f"{many}, with fdatasync; a context with a completion listener, which is told when a message is stored; a "
-            "durable consumer that acknowledges by the client, and waits for the cell's decision; "
-            f"?{SETTINGS}."
+            f"{many}, with fdatasync; a session's send_async, with at most {_WINDOW} messages sent before one is "
+            "confirmed; a durable consumer that acknowledges by the client, and waits for the cell's decisions, with "
+            f"at most {FLYING_MAX} on their way; ?{SETTINGS}."
         )
 
     def missing(self) -> str | None:
@@ -71,8 +74,7 @@ class Fjm2Cell:
 
         async def take(message: Message) -> None:
             if consumption.take(cast(bytes, message.get_body(bytes))):
-                await message.acknowledge()
-                consumption.note_acknowledged()
+                await consumption.acknowledge(message.acknowledge())
                 if consumption.is_complete:
                     over.set()
 
@@ -96,15 +98,21 @@ async def _context(options: RoleOptions) -> AsyncIterator[JMSContext]:
 
 async def _publish(options: RoleOptions) -> None:
     maker = Maker(options.size)
-    async with _context(options) as context:
-        outcomes = _Outcomes()
-        producer = context.create_producer().set_async(outcomes)
+    outcomes: deque[Awaitable[None]] = deque()
+    async with ConnectionFactory(uri_of(options.port)).create_connection() as connection:
+        await connection.ready()  # keepers store what is sent once they are known
+        producer = connection.create_session().create_producer(_DESTINATION)
 
         async def send(count: int) -> None:
-            for messages in maker.messages(count, has_views=False):
-                for message in messages:
-                    await producer.send(_DESTINATION, message)
-            await outcomes.until(maker.next_number)
+            for bodies in maker.messages(count, has_views=False):
+                for body in bodies:
+                    message = BytesMessage()
+                    message.write_bytes(body)
+                    outcomes.append(producer.send_async(message))
+                while len(outcomes) > _WINDOW:
+                    await outcomes.popleft()
+            while outcomes:
+                await outcomes.popleft()
 
         await send(options.warm_up)
         tell(warm=True)
@@ -113,35 +121,6 @@ async def _publish(options: RoleOptions) -> None:
         await send(options.count)
         tell(began_ns=began_ns, ended_ns=time.monotonic_ns(), messages=options.count)
         await word()
-
-
-class _Outcomes:
-    """Completion listener that counts what is stored."""
-
-    def __init__(self) -> None:
-        self._stored = 0
-        self._awaited = 0
-        self._reached: asyncio.Future[None] | None = None
-
-    def on_completion(self, _: Message) -> None:
-        self._stored += 1
-        if self._stored == self._awaited and self._reached is not None:
-            self._reached.set_result(None)
-
-    def on_exception(self, _: Message, error: Exception) -> None:
-        if self._reached is None:
-            self._reached = asyncio.get_running_loop().create_future()
-        if not self._reached.done():
-            self._reached.set_exception(error)
-
-    async def until(self, count: int) -> None:
-        """Wait until this many messages are stored."""
-        if self._stored < count:
-            self._awaited = count
-            self._reached = self._reached or asyncio.get_running_loop().create_future()
-        if self._reached is not None:
-            await self._reached
-        self._reached = None
 
 
 async def _send_awaited(options: RoleOptions) -> None:

@@ -15,7 +15,7 @@ from ..peers.base import Deadline
 from ..peers.broker import lack_of, program
 from ..workload.messages import Maker
 from .awaited import AwaitedTimes
-from .roles import SUBSCRIPTION, TOPIC, Consumption, Role, RoleOptions, tell, until_set, word
+from .roles import FLYING_MAX, SUBSCRIPTION, TOPIC, Consumption, Role, RoleOptions, tell, until_set, word
 from .servers import Server, check_running, servers
 
 _STREAM = "fjm2-bench"
@@ -49,7 +49,7 @@ class JetStream:
             f"three servers, {sync_text}; a stream with three replicas in files, which keeps all messages; nats-py on "
             f"uvloop, connected to the stream's leader; at most {_WINDOW} messages sent before one is confirmed; a "
             "durable push consumer that acknowledges all messages before the one named, and waits for the server's "
-            "answer."
+            f"answers, with at most {FLYING_MAX} on their way."
         )
 
     def missing(self) -> str | None:
@@ -89,8 +89,7 @@ class JetStream:
 
         async def take(message: Any) -> None:
             if consumption.take(message.data):
-                await message.ack_sync(timeout=options.timeout_s)
-                consumption.note_acknowledged()
+                await consumption.acknowledge(message.ack_sync(timeout=options.timeout_s))
                 if consumption.is_complete:
                     over.set()
 

@@ -5,6 +5,8 @@ import json
 import sys
 import threading
 import time
+from collections import deque
+from collections.abc import Awaitable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +19,9 @@ from ..peers.base import Deadline, PeerTimeoutError
 from ..workload.reception import Reception
 
 ACKNOWLEDGE_EVERY = 256
-"""Messages of one acknowledgement, which the consumer waits for."""
+"""Messages of one acknowledgement."""
+FLYING_MAX = 16
+"""Acknowledgements that are on their way while the subscriber goes on. Then it waits for the oldest one."""
 PORTS = 8
 """Ports of a run at most: three servers with two each."""
 TOPIC = "fjm2-bench.durable"
@@ -121,9 +125,13 @@ class Consumption:
         self._reception = Reception(system, options.size, is_verified=True)
         self._reception.begin(0)
         self._gathered: list[bytes] = []
+        self._flying: deque[tuple[asyncio.Future[object], list[bytes]]] = deque()
+        """Acknowledgements that are on their way, oldest first, and their messages."""
+        self._total, self._stops = options.total, {options.warm_up, options.total}
         self._count = 0
         self._began_ns = 0
-        self._is_warm = options.warm_up == 0
+        self.is_complete = False
+        """True when all messages are acknowledged."""
         self.deadline = Deadline(options.timeout_s)
 
     def take(self, body: bytes) -> bool:
@@ -133,29 +141,34 @@ class Consumption:
         self._count += 1
         if self._count == 1:
             self._began_ns = time.monotonic_ns()
-        return len(gathered) >= ACKNOWLEDGE_EVERY or self._count in (self._options.warm_up, self._options.total)
+        return len(gathered) >= ACKNOWLEDGE_EVERY or self._count in self._stops
 
-    def note_acknowledged(self) -> None:
-        """Note that all messages so far are acknowledged. Tell the parent if the warm-up or the run is over."""
-        ended_ns = time.monotonic_ns()
-        self._reception.take_many(self._gathered)
-        self._gathered.clear()
-        if self._count >= self._options.warm_up and not self._is_warm:
-            self._is_warm = True
+    async def acknowledge(self, answer: Awaitable[object]) -> None:
+        """Take the answer to an acknowledgement of all messages so far. Wait for the oldest while too many are on their
+        way, and for all when the warm-up or the run is over, and tell the parent then."""
+        self._flying.append((asyncio.ensure_future(answer), self._gathered))
+        self._gathered = []
+        is_stop, ended_ns = self._count in self._stops, 0
+        while len(self._flying) > (0 if is_stop else FLYING_MAX):
+            decided, messages = self._flying.popleft()
+            await decided
+            ended_ns = time.monotonic_ns()
+            self._reception.take_many(messages)
+        if self._count == self._options.warm_up:
             tell(warm=True)
-        if self.is_complete:
-            self._reception.total = self._options.total
-            result = self._reception.result()
-            tell(
-                began_ns=self._began_ns,
-                ended_ns=ended_ns,
-                messages=result.messages,
-                lost=result.lost,
-                duplicated=result.duplicated,
-                out_of_order=result.out_of_order,
-                corrupt=result.corrupt,
-            )
+        if self._count == self._total:
+            self._tell_result(ended_ns)
+            self.is_complete = True
 
-    @property
-    def is_complete(self) -> bool:
-        return self._count >= self._options.total
+    def _tell_result(self, ended_ns: int) -> None:
+        self._reception.total = self._total
+        result = self._reception.result()
+        tell(
+            began_ns=self._began_ns,
+            ended_ns=ended_ns,
+            messages=result.messages,
+            lost=result.lost,
+            duplicated=result.duplicated,
+            out_of_order=result.out_of_order,
+            corrupt=result.corrupt,
+        )

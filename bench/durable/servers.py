@@ -14,6 +14,10 @@ from ..peers.broker import dying_with_us
 _STOP_S = 10.0
 """Longest time for a server to end after SIGTERM. It writes what it has."""
 _POLL_S = 0.02
+_REST_S = 0.5
+_REST_CPU_S = 0.05
+"""CPU time of servers in _REST_S that rest."""
+_REST_MAX_S = 15.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -97,3 +101,15 @@ def cpu_s(pid: int) -> float:
 def resident_bytes(pid: int) -> int:
     """Return the resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+
+
+def until_resting(pids: Sequence[int]) -> None:
+    """Wait until servers have nothing to do: some write their files beforehand. Give up after some seconds."""
+    end = time.monotonic() + _REST_MAX_S
+    before = sum(map(cpu_s, pids))
+    while time.monotonic() < end:
+        time.sleep(_REST_S)
+        now = sum(map(cpu_s, pids))
+        if now - before < _REST_CPU_S:
+            return
+        before = now

@@ -15,7 +15,7 @@ from ..networks.namespaces import Host
 from ..peers.base import Deadline
 from .processes import running
 from .roles import Role, RoleOptions
-from .servers import cpu_s
+from .servers import cpu_s, until_resting
 
 PORT = 5740
 
@@ -85,6 +85,7 @@ def measure_throughput(system: str, options: RoleOptions, subscribers: int) -> T
         pub = stack.enter_context(running(host, system, Role.PUB, options))
         for process in (pub, *subs):
             process.line(deadline)  # warm
+        until_resting(pids)
         groups = ([pub.pid], pids, [sub.pid for sub in subs])
         before, bytes_before = [_cpu_of(group) for group in groups], _bytes_sent(host)
         pub.tell_to_go_on()
@@ -109,8 +110,9 @@ def measure_awaited(system: str, options: RoleOptions) -> Awaited:
     deadline = Deadline(options.timeout_s)
     with data_folder(options.folder) as folder, one_host() as host:
         options = replace(options, folder=folder)
-        with served(host, system, options, deadline):
+        with served(host, system, options, deadline) as pids:
             subscribe(host, system, options, deadline)
+            until_resting(pids)
             with running(host, system, Role.AWAITED, options) as sender:
                 return Awaited(**sender.line(deadline))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from ..peers.base import Deadline
 from .processes import running
 from .roles import Role, RoleOptions
-from .servers import resident_bytes
+from .servers import resident_bytes, until_resting
 from .trial import check, data_folder, one_host, served, subscribe
 
 
@@ -35,6 +35,7 @@ def measure_waiting(system: str, options: RoleOptions) -> Waiting:
             subscribe(host, system, options, deadline)
             with running(host, system, Role.PUB, options) as pub:
                 pub.line(deadline)  # warm
+                until_resting(pids)
                 pub.tell_to_go_on()
                 sent = pub.line(deadline)
             resident_mb = _largest_mb(pids)
