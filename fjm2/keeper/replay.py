@@ -20,7 +20,7 @@ from .counts import KeeperCounts
 
 _MESSAGE_BYTES: Final = 1 << 20
 """Size at which a message takes no further frames."""
-_FETCH_BYTES_MAX: Final = 16 << 20
+_FETCH_BYTES_MAX: Final = 64 << 20
 """Bytes sent for one fetch. The next one names the rest, so that nobody gets what it does not wait for any more."""
 _RECENT_S: Final = 0.5
 """Time for which a range is not sent again: keepers repeat their fetches while an answer is on its way."""

@@ -11,7 +11,7 @@ from fjm2.cell.wire.ranges import Range
 from .backlog import Backlog
 from .cursors import ConsumerKey, Cursor
 
-PAGE_MESSAGES_MAX: Final = 256
+PAGE_MESSAGES_MAX: Final = 1024
 """Most messages of a page: a consumer asks for the next one when it has these."""
 
 

@@ -14,8 +14,8 @@ from .outgoing import F
 
 GAP_S: Final = 0.02
 """Time that frames of a gap have to come by themselves before a keeper is asked."""
-PLANNED_MAX: Final = 2 * PAGE_MESSAGES_MAX
-"""Most messages that a consumer waits for. With two pages a keeper sends one while the other is on its way."""
+PLANNED_MAX: Final = 4 * PAGE_MESSAGES_MAX
+"""Most messages that a consumer waits for. With several pages a keeper sends while questions are on their way."""
 _END: Final = SEQUENCE_MAX + 1
 
 
