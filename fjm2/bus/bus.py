@@ -46,7 +46,7 @@ from .lane import Lane, Lanes
 from .losses.notices import LossNotices
 from .membership import Membership
 from .presence import PresenceTable
-from .publication import Publisher
+from .publishing.publisher import Publisher
 from .reports import (
     Impersonation,
     InterfaceChanged,

@@ -14,7 +14,8 @@ from fjm2.messages.frame import Parts
 
 from ..completions import Receipt, wait_until_stored
 from ..confirmation import Confirmation
-from ..publication import Publication, Publisher
+from ..publication import Publication
+from ..publishing.publisher import Publisher
 
 if TYPE_CHECKING:
     from ..lane import Lane

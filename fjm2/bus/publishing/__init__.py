@@ -1,0 +1,1 @@
+"""The part of publishing that all connections of a bus share."""
