@@ -223,11 +223,17 @@ class Bus:
         return await self._confirmation.confirmed()
 
     def announce(
-        self, connection_id: int, client_id: str | None, topics: Collection[int], *, is_keeper: bool = False
+        self,
+        connection_id: int,
+        client_id: str | None,
+        topics: Collection[int],
+        *,
+        is_keeper: bool = False,
+        has_cell: bool = False,
     ) -> None:
-        """Announce a connection and the topics that it subscribes to, or a keeper and the topics that it wants to hear.
-        `topics` is read a little later, when the announcement is sent."""
-        self.membership.announce(connection_id, client_id, topics, is_keeper=is_keeper)
+        """Announce a connection and the topics that it subscribes to, or a keeper, the topics that it wants to hear,
+        and that it has a cell. `topics` is read a little later, when the announcement is sent."""
+        self.membership.announce(connection_id, client_id, topics, is_keeper=is_keeper, has_cell=has_cell)
 
     def withdraw(self, connection_id: int) -> None:
         """Say goodbye for a connection that is closed."""

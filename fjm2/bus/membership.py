@@ -53,6 +53,8 @@ class _Own(NamedTuple):
     topics: Collection[int]
     """Hashes of the topics that it subscribes to, or that it wants to hear as a keeper."""
     is_keeper: bool
+    has_cell: bool
+    """True for a keeper that belongs to a cell."""
 
     def subscribes(self, topic: int) -> bool:
         """Return True if it subscribes to a topic, or may get it by a pattern. Keepers do not subscribe."""
@@ -98,12 +100,18 @@ class Membership:
         return len(self._announced)
 
     def announce(
-        self, connection_id: int, client_id: str | None, topics: Collection[int], *, is_keeper: bool = False
+        self,
+        connection_id: int,
+        client_id: str | None,
+        topics: Collection[int],
+        *,
+        is_keeper: bool = False,
+        has_cell: bool = False,
     ) -> None:
-        """Announce a connection and the topics that it subscribes to, or a keeper and the topics that it wants to hear.
-        `topics` is read a little later, when the announcement is sent."""
+        """Announce a connection and the topics that it subscribes to, or a keeper, the topics that it wants to hear,
+        and that it has a cell. `topics` is read a little later, when the announcement is sent."""
         before = self._announced.get(connection_id)
-        self._announced[connection_id] = _Own(client_id, topics, is_keeper)
+        self._announced[connection_id] = _Own(client_id, topics, is_keeper, has_cell)
         self.announcer.change()
         if client_id != (before and before.client_id):
             self.check_client_ids()
@@ -245,7 +253,7 @@ class Membership:
         for connection_id, own in self._announced.items():
             valid_s = self.announcer.valid_s
             listed = frozenset(topic for topic in own.topics if not is_pattern_hash(topic))
-            wish = flags | (Flag.KEEPER if own.is_keeper else 0)
+            wish = flags | (Flag.KEEPER if own.is_keeper else 0) | (Flag.CELL if own.has_cell else 0)
             if len(listed) < len(own.topics):
                 wish |= Flag.WANTS_ALL
             announcement = Announcement(

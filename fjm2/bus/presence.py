@@ -12,7 +12,7 @@ An announcement, big-endian:
     u64 version of the table of durable subscriptions that the connection knows; left out if it knows none
 
 Flags: 1 goodbye; 2 subscribed to more than is listed; 4 asks others to announce themselves and refresh idle streams;
-8 a keeper: flow control waits for it, and it is no subscriber.
+8 a keeper: flow control waits for it, and it is no subscriber; 16 a keeper that belongs to a cell.
 """
 
 import asyncio
@@ -71,6 +71,7 @@ class Flag(IntFlag):
     WANTS_ALL = 2
     ASKS = 4
     KEEPER = 8
+    CELL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,10 @@ class PresenceTable:
         """Nodes of the last peers that expired, without a goodbye, and were not heard of since, oldest first."""
         self._topics = 0
         self._expired_at = -_EXPIRE_INTERVAL_S
+        self._cell_keepers: set[int] = set()
+        """Connection ids of the keepers that belong to a cell."""
+        self.on_cell: Callable[[], None] | None = None
+        """Called when the first of these has come, or the last one has left."""
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -205,6 +210,16 @@ class PresenceTable:
     @property
     def peers(self) -> Iterable[Peer]:
         return self._peers.values()
+
+    @property
+    def has_cell(self) -> bool:
+        """True if a keeper is known that belongs to a cell, whether or not one of its cell serves."""
+        return bool(self._cell_keepers)
+
+    @property
+    def keepers(self) -> list[Peer]:
+        """Keepers that are known, of a cell or not."""
+        return [peer for peer in self._peers.values() if peer.is_keeper]
 
     def update(self, node_id: int, announcement: Announcement, now: float) -> bool:
         """Update the table with the announcement of a node. Return True if that changed anything."""
@@ -246,9 +261,17 @@ class PresenceTable:
         peer.valid_s = announcement.valid_s
         peer.table_version = announcement.table_version
         peer.expires_at = now + announcement.valid_s
+        self._note_cell(peer.connection_id, is_keeper and bool(announcement.flags & Flag.CELL))
         self._expired.pop(peer.node_id, None)
         self.names.note_client(peer.node_id, peer.connection_id, peer.client_id, peer.lanes)
         return before != (peer.client_id, peer.lanes, peer.topics, peer.wants_all, peer.is_keeper, True)
+
+    def _note_cell(self, connection_id: int, has_cell: bool) -> None:
+        """Note whether a connection is a keeper of a cell."""
+        had_cell, keepers = self.has_cell, self._cell_keepers
+        (keepers.add if has_cell else keepers.discard)(connection_id)
+        if self.on_cell is not None and self.has_cell != had_cell:
+            self.on_cell()
 
     def _leave(self, connection_id: int, now: float) -> bool:
         """Forget a peer that is gone."""
@@ -262,6 +285,7 @@ class PresenceTable:
         if peer is None:
             return False
         self._topics -= len(peer.topics)
+        self._note_cell(connection_id, False)
         self.names.note_left({peer.node_id, *peer.lanes}, connection_id)
         return True
 

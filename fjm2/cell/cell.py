@@ -39,7 +39,7 @@ from .wire.fields import Member
 from .wire.ranges import DECISION_LANE
 from .wire.records import Record
 from .wire.stored import STORED_VERSION, Stored, decode_stored
-from .wire.table import TableQuery
+from .wire.table import CellQuestion, TableQuery
 from .writers import Writers
 
 
@@ -152,6 +152,9 @@ class Cell:
                 self._receive_founding(decoded, now)
             case Heartbeat():
                 self._receive_heartbeat(decoded, source, now)
+            case CellQuestion():
+                if self._manager is not None:
+                    self._manager.answer_question(now)
             case _ if decoded.cell_id != self.cell_id or self._is_stranded:
                 self.dropped[Drop.FOREIGN] += 1
             case VoteRequest():

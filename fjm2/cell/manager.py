@@ -27,6 +27,8 @@ class _Beats:
         self._next_at = now
         self._sent_at = now
         self._hurried_at = math.inf
+        self.is_asked = False
+        """True if a new client waits for the next one, and for the table."""
 
     @property
     def due_at(self) -> float:
@@ -138,6 +140,9 @@ class Manager:
         self._context.outgoing.append(SendCommand(heartbeat))
         self._beats.note_sent(now)
         self._renew_lease()
+        if self._beats.is_asked:
+            self._beats.is_asked = False
+            self.desk.news.ask()  # only now: a client takes a table that a heartbeat has named
 
     def _heartbeat_member(self, member: Member, now: float) -> HeartbeatMember:
         keeper_id, incarnation = member
@@ -180,6 +185,12 @@ class Manager:
             return membership.has_majority(answered | {self._context.me})
 
         self._lease.renew(is_answered)
+
+    def answer_question(self, now: float) -> None:
+        """Tell a new client soon that this manager serves, and which destinations are stored."""
+        if self.state is State.SERVING:
+            self._beats.hurry(now)
+            self._beats.is_asked = True
 
     def handle_synced(self, now: float) -> None:
         self.advance(now)

@@ -44,6 +44,8 @@ class CellSignals:
         self._joiner = StoredJoiner()
         self._producers = NodeProducers()
         self._connection_id = SystemRandom().getrandbits(64)
+        self._name = ""
+        """Name under which the keeper is seen on the bus; empty before it has joined."""
         self._entries = FrameWriter(self._connection_id)
 
     def join(self, name: str) -> None:
@@ -57,9 +59,16 @@ class CellSignals:
         signals.hear_requests(STORED_TYPE, self._hear_request)
         teller = self._teller = StatusTeller(lambda: self.send_command(self.status()))
         signals.hear_requests(STATUS_TYPE, lambda _: teller.tell())
-        # Flow control waits for a keeper as for a subscriber to everything, so that what it lacks can be repaired.
-        everything = frozenset((TopicPattern(">").frame_hash,))
-        self._bus.announce(self._connection_id, name, everything, is_keeper=True)
+        self._name = name
+        self.announce()
+
+    def announce(self) -> None:
+        """Announce the keeper, and whether it has a cell: publishers wait for that."""
+        if self._name:
+            # Flow control waits for a keeper as for a subscriber to everything, so that what it lacks can be repaired.
+            everything = frozenset((TopicPattern(">").frame_hash,))
+            has_cell = self._cell.cell_id > 0
+            self._bus.announce(self._connection_id, self._name, everything, is_keeper=True, has_cell=has_cell)
 
     def stop_hearing(self) -> None:
         """Hear nothing more, and tell no status. The cell may still send."""
@@ -85,6 +94,8 @@ class CellSignals:
 
     def _hear(self, node_id: int, content: bytes) -> None:
         self.on_hearing()
+        if content[0] == Kind.CELL_QUESTION:
+            self._bus.membership.announcer.answer()
         self._cell.receive(content, node_id, self._clock())
         self.on_heard()
 

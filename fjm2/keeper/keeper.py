@@ -297,6 +297,7 @@ class Keeper:
                 if cell_id != self.journal.identity.cell_id:
                     self.journal.set_cell(cell_id)
                     self._committer.kick()
+                self._signals.announce()
             case CellConflict(other, is_stranded):
                 self.counts.conflicts += 1
                 log.seldom(logging.ERROR, "cell_conflict", other, other=f"{other:016x}", is_stranded=is_stranded)

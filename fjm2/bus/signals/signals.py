@@ -21,6 +21,9 @@ FOUNDING: Final = 6
 """Kinds of messages between the keepers of a cell, 2 to 6."""
 NOTICE: Final = 7
 """Kind of notices of lost messages (`fjm2.bus.discards.notice`)."""
+CELL_QUESTION: Final = 14
+"""Kind of the question whether a cell serves the bus, by which a new connection makes keepers tell at once what they
+tell at intervals: the manager its heartbeat and table, and all that they are there."""
 KIND_MAX: Final = 255
 
 CommandHandler: TypeAlias = Callable[[int, bytes], None]
@@ -65,10 +68,10 @@ class Signals:
     def handle_command(self, node_id: int, content: bytes) -> None:
         """Pass a command to its handler."""
         handler = self._commands.get(content[0]) if content else None
-        if handler is None:
-            self._stats.signals_unknown += 1
-        else:
+        if handler is not None:
             handler(node_id, content)
+        elif content[:1] != bytes((CELL_QUESTION,)):  # every new connection asks it, and keepers alone answer
+            self._stats.signals_unknown += 1
 
     def take_ack(self, lane: int, event: AckReceived | AckRequested) -> bool:
         """Pass an acknowledgement, or a request for one, to its handler. Return True: it need not wait."""

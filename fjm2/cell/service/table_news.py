@@ -40,7 +40,11 @@ class TableNews:
     def receive(self, query: TableQuery) -> None:
         """Note that somebody asks. A version that this manager has not got is told as soon as there is one."""
         if query.version <= self._table.version:
-            self._is_asked = True
+            self.ask()
+
+    def ask(self) -> None:
+        """Tell the table again."""
+        self._is_asked = True
 
     def advance(self, now: float) -> None:
         """Tell what is due."""

@@ -24,7 +24,14 @@ from .fields import (
 )
 from .kinds import Kind
 from .ranges import RANGES_MAX, Range, encode_ranges, read_ranges
-from .table import TableHashes, TableQuery, decode_table_hashes, decode_table_query
+from .table import (
+    CellQuestion,
+    TableHashes,
+    TableQuery,
+    decode_cell_question,
+    decode_table_hashes,
+    decode_table_query,
+)
 
 MEMBERS_MAX: Final = 8
 """Most members in a heartbeat: five, and those that a change of members adds."""
@@ -318,6 +325,7 @@ _DECODERS: Final[dict[int, Callable[[FieldReader], "Command"]]] = {
     Kind.TABLE_QUERY: decode_table_query,
     Kind.CATCH_UP_QUERY: decode_query,
     Kind.CATCH_UP_PAGE: decode_page,
+    Kind.CELL_QUESTION: decode_cell_question,
 }
 
 Command = (
@@ -331,6 +339,7 @@ Command = (
     | TableQuery
     | CatchUpQuery
     | CatchUpPage
+    | CellQuestion
 )
 
 

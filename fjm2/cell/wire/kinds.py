@@ -20,3 +20,4 @@ class Kind(IntEnum):
     COUNTED = 11
     CATCH_UP_QUERY = 12
     CATCH_UP_PAGE = 13
+    CELL_QUESTION = 14

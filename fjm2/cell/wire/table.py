@@ -1,4 +1,4 @@
-"""Commands by which publishers learn which destinations the cell stores."""
+"""Commands by which publishers learn which cell there is, and which destinations it stores."""
 
 import itertools
 import struct
@@ -14,6 +14,7 @@ PARTS_MAX: Final = 0xFFFF
 
 _HASHES = struct.Struct(">BBHHHQQ")
 _QUERY = struct.Struct(">BBHIQQ")
+_U8 = struct.Struct(">B")
 _U64 = struct.Struct(">Q")
 
 
@@ -56,6 +57,16 @@ class TableQuery:
         return pack(_QUERY, self.kind, 0, 0, self.node_id, self.cell_id, self.version)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellQuestion:
+    """A question of a new connection for the cell of the bus."""
+
+    kind: ClassVar = Kind.CELL_QUESTION
+
+    def encode(self) -> bytes:
+        return bytes((self.kind,))
+
+
 def table_parts(cell_id: int, version: int, hashes: list[int]) -> list[TableHashes]:
     """Return all parts of a table whose hashes are in ascending order, without doubles. An empty table has one part."""
     starts = range(0, max(len(hashes), 1), HASHES_MAX)
@@ -85,6 +96,12 @@ def decode_table_query(reader: FieldReader) -> TableQuery:
     _, zero, more_zeros, node_id, cell_id, version = reader.unpack(_QUERY)
     require(not zero and not more_zeros)
     return TableQuery(node_id=node_id, cell_id=cell_id, version=version)
+
+
+def decode_cell_question(reader: FieldReader) -> CellQuestion:
+    """Read a question for the cell."""
+    reader.unpack(_U8)
+    return CellQuestion()
 
 
 def _ascends(hashes: tuple[int, ...]) -> bool:

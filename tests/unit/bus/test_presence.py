@@ -141,6 +141,34 @@ def test_keepers_receive_everything_and_subscribe_to_nothing() -> None:
     assert table.receivers({4}) == {7, 8}
 
 
+def test_keepers_of_a_cell_are_known_until_they_leave() -> None:
+    table = PresenceTable()
+    kept = Flag.WANTS_ALL | Flag.KEEPER
+    changes: list[bool] = []
+    table.on_cell = lambda: changes.append(table.has_cell)
+    assert table.update(7, Announcement(1, (7,), "keeper-1", flags=kept), 0.0)
+    table.update(8, Announcement(2, (8,), flags=Flag.CELL), 0.0)  # no keeper
+    assert not table.has_cell
+    table.update(7, Announcement(1, (7,), "keeper-1", flags=kept | Flag.CELL), 1.0)
+    table.update(8, Announcement(2, (8,), flags=kept | Flag.CELL), 1.0)
+    assert table.has_cell
+    table.update(8, Announcement(2, (8,), flags=kept), 1.5)
+    assert table.has_cell
+    assert table.update(8, Announcement(2, flags=Flag.GOODBYE), 1.5)
+    assert [peer.client_id for peer in table.keepers] == ["keeper-1"]
+    assert not table.update(7, Announcement(1, (7,), "keeper-1", flags=kept | Flag.CELL), 2.0)
+    assert table.update(7, Announcement(1, flags=Flag.GOODBYE), 3.0)
+    assert not table.has_cell
+    assert table.update(9, Announcement(3, (9,), flags=kept | Flag.CELL, valid_s=5), 4.0)
+    assert table.has_cell
+    assert table.expire(20.0)
+    assert not table.has_cell
+    assert table.keepers == []
+    table.update(9, Announcement(3, (9,), flags=kept | Flag.CELL), 21.0)
+    assert table.forget_keepers(9)
+    assert changes == [True, False] * 3
+
+
 def test_updates_tell_whether_anything_changed() -> None:
     table = PresenceTable()
     announcement = Announcement(1, (10,), None, frozenset((100,)))

@@ -5,9 +5,11 @@ from single_keepers import ME, Store, sent
 from test_return_alone import ALONE, run, started
 
 from fjm2.cell.cell import Cell
+from fjm2.cell.service.table_news import TELL_INTERVAL_S
 from fjm2.cell.times import HEARTBEAT_S, TELL_S
 from fjm2.cell.wire.commands import Heartbeat
 from fjm2.cell.wire.records import TimeRecord
+from fjm2.cell.wire.table import CellQuestion, TableHashes
 
 
 def serving() -> tuple[Cell, Store, float]:
@@ -38,6 +40,37 @@ def test_a_commit_is_told_before_the_next_heartbeat_is_due() -> None:
     (told,) = heartbeats(cell)
     assert told.committed == index
     assert cell.poll_timeout() == pytest.approx(now + HEARTBEAT_S), "the regular ones go on"
+
+
+def test_a_question_is_answered_before_the_next_heartbeat_is_due() -> None:
+    cell, _, now = serving()
+    for _ in range(50):
+        cell.receive(CellQuestion().encode(), 7, now)
+    assert cell.poll_timeout() == pytest.approx(now + TELL_S)
+    cell.handle_timeout(now + TELL_S)
+    told = list(sent(cell))
+    assert [type(each) for each in told] == [Heartbeat, TableHashes]
+    assert cell.poll_timeout() == pytest.approx(now + HEARTBEAT_S), "the regular ones go on"
+
+
+def test_questions_make_no_flood() -> None:
+    cell, _, began = serving()
+    heard = []
+    for step in range(1000):
+        now = began + step / 1000
+        cell.receive(CellQuestion().encode(), 7, now)
+        if cell.poll_timeout() <= now:
+            cell.handle_timeout(now)
+        heard += sent(cell)
+    kinds = [type(each) for each in heard]
+    assert kinds.count(Heartbeat) <= 1 / TELL_S + 1 / HEARTBEAT_S + 2
+    assert kinds.count(TableHashes) <= 1 / TELL_INTERVAL_S + 1
+
+
+def test_a_keeper_that_does_not_serve_answers_no_question() -> None:
+    cell, _ = started(ALONE, me=ME)
+    cell.receive(CellQuestion().encode(), 7, 0.0)
+    assert list(sent(cell)) == []
 
 
 def test_many_commits_are_told_together() -> None:

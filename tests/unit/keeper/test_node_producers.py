@@ -13,6 +13,8 @@ from fjm2.keeper.node_producers import PRODUCERS_MAX, NodeProducers
 class AskedCell:
     """A cell that notes what is asked for."""
 
+    cell_id = 0
+
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
 
