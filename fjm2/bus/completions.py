@@ -30,7 +30,12 @@ class Receipt:
     stored: "list[asyncio.Future[None]] | None" = None
     """Futures that the `Gate` returned for the messages; None if there are none."""
     sent: "asyncio.Future[JMSError | None] | None" = None
-    """Future of a file: done when its last part is sent, with the error that prevented that, or None."""
+    """Future of a file, or of a message that a gate holds back: done when it is sent, with the error that prevented
+    that, or None."""
+    has_room: bool = False
+    """True if a gate that holds the message back has room for more, so that its sender need not wait."""
+    asks_subscribers: bool = True
+    """False if the outcome is not that subscribers confirm the message: they are asked in the background."""
 
     def add_stored(self, stored: "asyncio.Future[None]") -> None:
         """Add a future that the `Gate` returned."""

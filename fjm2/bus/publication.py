@@ -91,7 +91,7 @@ class Publication:
         if flags & PERSISTENT:
             confirmation = self._confirmation
             confirmation.accepted += 1
-            if receipt is None:
+            if receipt is None or not receipt.asks_subscribers:
                 confirmation.unasked += 1
             else:
                 receipt.confirmed = confirmation.outcome()
@@ -115,6 +115,11 @@ class Publication:
     def holds(self, destination: Destination, flags: int) -> bool:  # noqa: ARG002 - those of gates use both
         """Return True if a message with these flags counts as sent only when a gate says so. Any thread may ask."""
         return False
+
+    def cleared(self, destination: Destination, priority: int, flags: int) -> Awaitable[None] | None:  # noqa: ARG002 - of gates
+        """Return an awaitable if it is not known yet how such a message is sent. Await it before the first message of a
+        transaction: it raises the JMSError that prevents all of them."""
+        return None
 
     def publish_many(
         self,
@@ -409,9 +414,18 @@ class Outbox:
             raise IllegalStateError(self._closed_text)
 
     def put_async(
-        self, post: Post, message: object, listener: CompletionListener | None, outcome: Outcome
+        self,
+        post: Post,
+        message: object,
+        listener: CompletionListener | None,
+        outcome: Outcome,
+        *,
+        asks_subscribers: bool = True,
     ) -> Awaitable[None] | None:
-        """Publish a message, or keep it for the commit. Tell `outcome` how it ends, and return what `put` returns."""
+        """Publish a message, or keep it for the commit. Tell `outcome` how it ends, and return what `put` returns.
+
+        Unless `asks_subscribers`, it ends as that of `put` does: failures to confirm are reported.
+        """
         receipt: Receipt | None = None
         waiting: Awaitable[None] | None = None
         is_plain = not post[3] & PERSISTENT and not self._is_gated and type(post[2][1]) is bytes
@@ -423,13 +437,14 @@ class Outbox:
             self._pending.append(post)
         else:
             receipt = self.completions.new_receipt()
+            receipt.asks_subscribers = asks_subscribers
             if type(post[2][1]) is FileBody:
                 receipt.sent = asyncio.get_running_loop().create_future()
                 waiting = run_and_tell(self._transfer(post), post[3], receipt, receipt.sent)
             else:
                 waiting = self._publish(*post, receipt)
                 if receipt.sent is not None:  # the completions tell of its failure, once
-                    waiting = HeldRoom(receipt.sent)
+                    waiting = None if receipt.has_room else HeldRoom(receipt.sent)
         self.completions.add_told(receipt, message, outcome, listener)
         return waiting
 
@@ -470,8 +485,8 @@ class Outbox:
         posts, publication = self._pending or [], self._publication
         self.rollback()
         size, number, discards = len(posts), publication.next_transaction(), publication.discards
-        persistent = [destination for destination, *_, flags in posts if flags & PERSISTENT]
-        is_held = all(publication.holds(destination, PERSISTENT) for destination in persistent)
+        persistent = [(destination, priority) for destination, priority, _, flags in posts if flags & PERSISTENT]
+        is_held = False
         receipt = Receipt()
         sent = 0
 
@@ -487,6 +502,11 @@ class Outbox:
             for destination, *_ in posts:
                 if destination.kind_flags:
                     self._check_destination(destination)
+            for place in persistent:
+                waiting = publication.cleared(*place, PERSISTENT)
+                if waiting is not None:
+                    await waiting
+            is_held = all(publication.holds(destination, PERSISTENT) for destination, _ in persistent)
             while sent < size:
                 waiting = publish()
                 if waiting is not None:

@@ -1,6 +1,7 @@
 """Connections, each of which is one identity on a bus, shared by its sessions."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Generator
 from enum import Enum, auto
@@ -194,6 +195,9 @@ class ConnectionCore:
         try:
             for session in self.sessions:
                 session.dispatcher.halt()
+            with contextlib.suppress(TimeoutError):
+                async with endpoint.closing():
+                    await endpoint.sending.settled()
             for session in list(self.sessions):
                 await session.close()
             if endpoint.bus.is_shared:

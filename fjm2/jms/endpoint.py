@@ -156,13 +156,13 @@ class Endpoint:
 
     async def durable_client(self, subject: str) -> "DurableClient":
         """Return the connection's part in the service of a cell, for a call about `subject`. Raise
-        ResourceAllocationError if no cell was heard by half a second after the connection opened."""
+        ResourceAllocationError if there is no sign of a cell, or none serves for `confirm_timeout_s`."""
         driver = await self.sending.heard_cell()
         self.check_open()
         if driver is None:
-            from .durable.refusals import no_keeper
+            from .sends.keepers_known import no_keeper
 
-            raise no_keeper(subject, self.bus.config)
+            raise no_keeper(subject, self.bus)
         if self._durable is None:
             from .durable.client import DurableClient  # only now: programs without durable subscriptions do not need it
 

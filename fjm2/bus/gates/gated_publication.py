@@ -11,11 +11,13 @@ from fjm2.messages.batches.frame_array import FrameArray
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import JMSError
 from fjm2.messages.frame import Parts
+from fjm2.messages.header import FLAGS
 
 from ..completions import Receipt, wait_until_stored
 from ..confirmation import Confirmation
 from ..publication import Publication
 from ..publishing.publisher import Publisher
+from ..waiting.room import Room
 
 if TYPE_CHECKING:
     from ..lane import Lane
@@ -32,8 +34,14 @@ class Gate(Protocol):
     """Function to call when a frame that was not admitted may be. Set by the publication."""
 
     @property
+    def is_waiting(self) -> bool:
+        """True while it is not known which messages have to be stored. Those that `holds` names wait for that, others
+        pass them, and senders that need not wait for the outcome go on, as long as there is room."""
+
+    @property
     def bytes_max(self) -> int:
-        """Size of the largest array of frames that should be admitted at once, in bytes."""
+        """Size of the largest array of frames that should be admitted at once, in bytes. While the gate `is_waiting`,
+        frames of a lane that take as much wait before their senders do."""
 
     def holds(self, destination: Destination, flags: int) -> bool:
         """Return True if a message with these flags of its header counts as sent only when a future is done. Any thread
@@ -59,19 +67,37 @@ class _Held:
     """A frame, or frames of a batch, that the gate has not admitted yet. Awaiting it waits until it is published, and
     raises the JMSError that prevents that."""
 
-    __slots__ = ("destination", "flags", "frames", "priority", "receipt", "sent", "stored")
+    __slots__ = ("destination", "flags", "frames", "priority", "receipt", "room", "sent", "since", "stored")
 
     def __init__(
-        self, destination: Destination, priority: int, frames: Parts | FrameArray, flags: int, receipt: Receipt | None
+        self,
+        destination: Destination,
+        priority: int,
+        frames: Parts | FrameArray | None,
+        flags: int,
+        receipt: Receipt | None,
     ) -> None:
+        loop = asyncio.get_running_loop()
         self.destination = destination
         self.priority = priority
         self.frames = frames
+        """None for a transaction, which begins when the gate no longer waits."""
         self.flags = flags
         self.receipt = receipt
-        self.sent: asyncio.Future[JMSError | None] = asyncio.get_running_loop().create_future()
+        self.since = loop.time()
+        self.sent: asyncio.Future[JMSError | None] = loop.create_future()
         """Done when it is published, with the error that prevented that, or None."""
         self.stored: asyncio.Future[None] | None = None
+        self.room: Room | None = None
+        """Awaitable of room in the lane, if there was none when it was published."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the frames."""
+        frames = self.frames
+        if frames is None:
+            return 0
+        return frames.size if isinstance(frames, FrameArray) else len(frames[0]) + len(frames[1])
 
     def __await__(self) -> Generator[Any, None, None]:
         error = yield from asyncio.shield(self.sent).__await__()
@@ -98,7 +124,39 @@ class GatedPublication(Publication):
         self._confirm_timeout_s = confirm_timeout_s
         self._held: dict[Lane, deque[_Held]] = {lane: deque() for lane in publisher.lanes.all}
         """Frames of each lane that wait for the gate, oldest first."""
+        self._held_bytes = dict.fromkeys(publisher.lanes.all, 0)
         gate.on_room = self._release
+
+    def use(self, gate: Gate) -> None:
+        """Put another gate in the place of the present one. It gets what that one has not admitted."""
+        self._gate.on_room = lambda: None
+        self._gate = gate
+        gate.on_room = self._release
+        self._release()
+
+    @property
+    def is_holding(self) -> bool:
+        """True if frames wait for the gate."""
+        return any(self._held.values())
+
+    def give_up(self, before: float, error: Callable[[], JMSError]) -> float | None:
+        """Let everything fail that has waited for the gate since before a time. Return since when the oldest of the
+        rest waits; None if there is none."""
+        for lane, queue in self._held.items():
+            while queue and queue[0].since <= before:
+                held = queue.popleft()
+                self._held_bytes[lane] -= held.size
+                if not held.sent.done():
+                    held.sent.set_result(error())
+        return min((queue[0].since for queue in self._held.values() if queue), default=None)
+
+    def cleared(self, destination: Destination, priority: int, flags: int) -> Awaitable[None] | None:
+        gate = self._gate
+        if not (gate.is_waiting and gate.holds(destination, flags)):
+            return None
+        place = _Held(destination, priority, None, flags, None)
+        self._held[self._lane_of_priority[priority]].append(place)
+        return place
 
     def holds(self, destination: Destination, flags: int) -> bool:
         return self._gate.holds(destination, flags)
@@ -114,7 +172,8 @@ class GatedPublication(Publication):
         """
         held = self._held[self._lane_of_priority[priority]]
         self._open_lane(destination, priority)
-        admitted = None if held else self._gate.admit(destination, parts)
+        is_behind = held and not self._passes(destination, parts[0][FLAGS])
+        admitted = None if is_behind else self._gate.admit(destination, parts)
         if admitted is None:
             return self._hold(_Held(destination, priority, parts, flags, receipt))
         parts, stored = admitted
@@ -135,7 +194,8 @@ class GatedPublication(Publication):
             return self._publish_each(destination, priority, frames, flags, receipt)
         held = self._held[self._lane_of_priority[priority]]
         self._open_lane(destination, priority)
-        admitted = None if held else self._gate.admit_many(destination, frames)
+        is_behind = held and not self._passes(destination, frames.pieces[0][FLAGS])
+        admitted = None if is_behind else self._gate.admit_many(destination, frames)
         if admitted is None:
             return self._hold(_Held(destination, priority, frames, flags, receipt))
         frames, stored = admitted
@@ -174,22 +234,32 @@ class GatedPublication(Publication):
             except NormError as error:
                 self._publisher.refuse(error)
 
+    def _passes(self, destination: Destination, flags: int) -> bool:
+        """Return True if a message overtakes those that wait."""
+        gate = self._gate
+        return gate.is_waiting and not gate.holds(destination, flags)
+
     def _hold(self, held: _Held) -> Awaitable[None]:
-        self._held[self._lane_of_priority[held.priority]].append(held)
+        lane = self._lane_of_priority[held.priority]
+        self._held[lane].append(held)
+        self._held_bytes[lane] += held.size
         if held.receipt is None:
             return self._wait_for_held(held)
         held.receipt.sent = held.sent
+        held.receipt.has_room = self._gate.is_waiting and self._held_bytes[lane] <= self._gate.bytes_max
         return held
 
     def _release(self) -> None:
         """Publish held frames as far as the gate admits them."""
-        for queue in self._held.values():
+        for lane, queue in self._held.items():
             while queue and self._publish_held(queue[0]):
-                queue.popleft()
+                self._held_bytes[lane] -= queue.popleft().size
 
     def _publish_held(self, held: _Held) -> bool:
         """Publish a held frame. Return False if the gate has no room for it yet."""
         destination, priority, frames, flags = held.destination, held.priority, held.frames, held.flags
+        if frames is None and self._gate.is_waiting:
+            return False
         error: JMSError | None = None
         waiting: Awaitable[None] | None = None
         try:
@@ -200,7 +270,7 @@ class GatedPublication(Publication):
                     return False
                 held.stored = many[1]
                 waiting = super().publish_many(destination, priority, many[0], flags)
-            else:
+            elif frames is not None:
                 one = self._gate.admit(destination, frames)
                 if one is None:
                     return False
@@ -212,6 +282,8 @@ class GatedPublication(Publication):
         if isinstance(waiting, Coroutine):
             # Nobody has to wait for room in the lane: all that the gate admits at a time fits into the lane's buffer.
             waiting.close()
+        elif isinstance(waiting, Room):
+            held.room = waiting
         if held.receipt is not None and held.stored is not None:
             held.receipt.add_stored(held.stored)
         if not held.sent.done():
@@ -225,5 +297,7 @@ class GatedPublication(Publication):
 
     async def _wait_for_held(self, held: _Held) -> None:
         await held
+        if held.room is not None:
+            await held.room
         if held.stored is not None:
             await wait_until_stored(held.stored, self._confirm_timeout_s)

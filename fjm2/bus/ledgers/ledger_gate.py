@@ -54,6 +54,8 @@ class _LaneLedger:
 class LedgerGate:
     """Numbers and seals the PERSISTENT messages of a connection, and all that it sends to queues."""
 
+    is_waiting: Final = False
+
     def __init__(self, producer_id: int, producer_epoch: int, room: LedgerRoom) -> None:
         self.is_stored: Callable[[int], bool] | None = None
         """Returns True if keepers store what is sent to a topic, by its hash: the look-up in the newest table. They

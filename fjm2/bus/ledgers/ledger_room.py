@@ -17,12 +17,17 @@ class LedgerRoom:
     __slots__ = ("_on_freed", "bytes_max", "used")
 
     def __init__(self, stream_bytes: int) -> None:
-        self.bytes_max: Final = stream_bytes // _STREAM_PART
+        self.bytes_max: Final = self.bytes_max_of(stream_bytes)
         """Greatest number of bytes of a lane that may be unconfirmed at a time. A message that is longer is sent while
         no other of its lane is unconfirmed."""
         self.used: Final = [0] * LANE_COUNT
         """Bytes of each lane that are unconfirmed."""
         self._on_freed: list[Callable[[], None]] = []
+
+    @staticmethod
+    def bytes_max_of(stream_bytes: int) -> int:
+        """Return `bytes_max` for streams with buffers of a size."""
+        return stream_bytes // _STREAM_PART
 
     def has(self, lane: int, size: int) -> bool:
         """Return True if `size` more bytes may be unconfirmed in a lane."""

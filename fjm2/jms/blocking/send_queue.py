@@ -159,8 +159,12 @@ class SendQueue:
 class PendingSend(Future[None]):
     """A send whose outcome a thread or a completion listener waits for. It is the future of the outcome."""
 
-    def __init__(self, outbox: Outbox, message: object, listener: CompletionListener | None) -> None:
+    def __init__(
+        self, outbox: Outbox, message: object, listener: CompletionListener | None, *, asks_subscribers: bool = True
+    ) -> None:
+        """See `Outbox.put_async`."""
         super().__init__()
+        self._asks_subscribers = asks_subscribers
         self._outbox = outbox
         self._message = message
         self._listener = listener
@@ -168,7 +172,9 @@ class PendingSend(Future[None]):
     def put(self, post: Post) -> Awaitable[None] | None:
         """Put the message into the outbox."""
         try:
-            return self._outbox.put_async(post, self._message, self._listener, self)
+            return self._outbox.put_async(
+                post, self._message, self._listener, self, asks_subscribers=self._asks_subscribers
+            )
         except Exception as error:
             self._fail(error)
             return None

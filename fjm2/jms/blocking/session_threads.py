@@ -51,7 +51,7 @@ class SessionThreads:
     def send(self, post: Post, message: Any, listener: CompletionListener | None) -> Future[None] | None:
         """Queue a message. The caller holds the queue's lock, and passes what is returned to `wait` without it."""
         if listener is not None or self._waits_until_stored(post):
-            outcome = self.send_async(post, message, listener)
+            outcome = self.send_async(post, message, listener, asks_subscribers=listener is not None)
             return outcome if listener is None else None
         sending = self.queue.put_any(self.core.outbox, post)
         return None if sending is None else sending.outcome
@@ -77,10 +77,13 @@ class SessionThreads:
             sending.result()
         return self.queue.wait_for_room()
 
-    def send_async(self, post: Post, message: Any, listener: CompletionListener | None) -> Future[None]:
-        """Queue a message, and return a future of its outcome. The caller holds the queue's lock."""
+    def send_async(
+        self, post: Post, message: Any, listener: CompletionListener | None, *, asks_subscribers: bool = True
+    ) -> Future[None]:
+        """Queue a message, and return a future of its outcome; see `Outbox.put_async`. The caller holds the queue's
+        lock."""
         listening = None if listener is None else ThreadCompletion(self.completions, listener)
-        pending = PendingSend(self.core.outbox, message, listening)
+        pending = PendingSend(self.core.outbox, message, listening, asks_subscribers=asks_subscribers)
         self.queue.put(pending.put, post, pending.drop)
         return pending
 

@@ -14,6 +14,8 @@ from fjm2.messages.errors import (
     ResourceAllocationError,
 )
 
+from ..sends.keepers_known import place_of
+
 _KINDS: Final[dict[Reason, type[JMSError]]] = {
     Reason.NO_SESSION: IllegalStateError,
     Reason.CLIENT_ID_TAKEN: InvalidClientIDError,
@@ -30,21 +32,9 @@ FENCED: Final = "session_fenced"
 """Error code of calls about messages that the session has lost."""
 
 
-def place_of(config: BusConfig) -> str:
-    """Return the name of a bus for people."""
-    return f"fjm2://{config.group}:{config.port}"
-
-
 def refusal(subject: str, reason: Reason) -> JMSError:
     """Return the error of something that the cell refused."""
     return _KINDS.get(reason, ResourceAllocationError)(f"{subject}: {TEXTS[reason]}")
-
-
-def no_keeper(subject: str, config: BusConfig) -> JMSError:
-    """Return the error of a call that needs keepers, if none was heard."""
-    return ResourceAllocationError(
-        f"{subject}: no keeper on {place_of(config)}; start one: fjm2 keep DIRECTORY", "no_keeper"
-    )
 
 
 def silent_cell(subject: str, config: BusConfig, waited_s: float) -> JMSError:

@@ -1,12 +1,15 @@
 """The client of a bus's cell, which the connections of this process share.
 
-Until a keeper is heard, it is one handler of a kind of command: nothing more is loaded, and messages pass no gate.
+Until a keeper is heard, it is a search that ends soon, and one handler of a kind of command: nothing more is loaded,
+and messages pass no gate once the search has found no sign of keepers.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, ref
+
+from .cell_search import CellSearch, Search
 
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
@@ -29,6 +32,8 @@ class CellClient:
         """Use `of` instead."""
         self._bus = bus
         self._connections: list[StoringConnection] = []
+        self._search: CellSearch | None = None
+        """Search for a cell; None when one was heard, and while there are no connections."""
         self._driver: CellDriver | None = None
         """Everything that deals with a cell; None before the first sign of one."""
 
@@ -46,9 +51,11 @@ class CellClient:
         """Have the messages of a connection stored, from now on or as soon as a cell is heard."""
         if not self._connections:
             self._hear_heartbeats(self._hear_first)
+            self._search = CellSearch(self._bus, self._tell_expectation)
         self._connections.append(connection)
         if self._driver is not None:
             self._driver.join(connection)
+        self._tell_expectation()
 
     def leave(self, connection: "StoringConnection") -> None:
         """Let the messages of a closed connection fail that are not stored. Calling this twice does no harm."""
@@ -59,6 +66,7 @@ class CellClient:
             self._driver.leave(connection)
         if not self._connections:
             self._hear_heartbeats(None)
+            self._end_search()
             if self._driver is not None:
                 self._driver.close()
                 self._driver = None
@@ -68,12 +76,19 @@ class CellClient:
         """Everything that deals with a cell; None if none was heard."""
         return None if self._driver is None or not self._driver.is_heard else self._driver
 
-    async def heard(self, until: float) -> "CellDriver | None":
-        """Wait for a cell until a time, and return its driver. Return None if there is no cell."""
+    async def heard(self, timeout_s: float) -> "CellDriver | None":
+        """Wait for a cell, and return its driver. Return None if there is no sign of one, or none serves for a time."""
         loop = asyncio.get_running_loop()
-        while self.driver is None and loop.time() < until:  # noqa: ASYNC110
+        until = loop.time() + timeout_s
+        while self.driver is None and self._is_searching(until - loop.time()):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
         return self.driver
+
+    def _is_searching(self, left_s: float) -> bool:
+        """Return True if a cell may still be heard. With no time left, none is expected any more."""
+        if self._search is None or self._search.state is Search.ABSENT:
+            return False
+        return self._search.state is Search.LISTENING or left_s > 0
 
     async def ready(self) -> None:
         """Wait until it is known which topics the cell stores, if a cell was heard. Wait a second at most."""
@@ -108,5 +123,28 @@ class CellClient:
         self._driver = CellDriver(self._bus)
         for connection in self._connections:
             self._driver.join(connection)
-        self._hear_heartbeats(self._driver.hear_command)
-        self._driver.hear_command(node_id, content)
+        self._hear_heartbeats(self._hear_command)
+        self._hear_command(node_id, content)
+
+    def _hear_command(self, node_id: int, content: bytes) -> None:
+        if self._driver is not None:
+            self._driver.hear_command(node_id, content)
+            if self._search is not None and self._driver.is_heard:
+                self._end_search()
+
+    def _end_search(self) -> None:
+        if self._search is not None:
+            self._search.end()
+            self._search = None
+
+    def _tell_expectation(self) -> None:
+        """Tell the connections what to do with messages as long as no cell is heard."""
+        search = self._search
+        if search is None:
+            return
+        search.lingers_s = max((each.confirm_timeout_s for each in self._connections), default=0.0)
+        for connection in self._connections:
+            if search.state is Search.ABSENT:
+                connection.expect_none()
+            elif search.state is Search.EXPECTED:
+                connection.expect_cell()

@@ -56,7 +56,13 @@ class StoringConnection(Protocol):
         """Time for which a message waits until it is stored."""
 
     def use_gate(self, gate: Gate) -> None:
-        """Pass all messages through a gate from now on."""
+        """Pass all messages through the gate of a cell from now on, those that are held first."""
+
+    def expect_cell(self) -> None:
+        """Hold messages back until a cell serves, for as long as its keepers may be silent."""
+
+    def expect_none(self) -> None:
+        """Publish everything without a gate."""
 
 
 class CellListener(Protocol):

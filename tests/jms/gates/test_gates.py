@@ -41,6 +41,8 @@ def uri(port: int) -> str:
 class Store:
     """A gate that keeps every frame. It reports frames as stored at once, or only when `store` is called."""
 
+    is_waiting = False
+
     def __init__(self, is_slow: bool = True) -> None:
         self.frames: list[bytes] = []
         self.is_slow = is_slow

@@ -24,7 +24,7 @@ from fjm2.cell.wire.records import Record, Subscription, TableRecord
 from fjm2.cell.wire.requests import Place
 from fjm2.cell.wire.stored import STORED_TYPE
 from fjm2.keeper.storage import JournalStorage, member_of, remember
-from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG, Destination
+from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG, Destination, TopicPattern
 from fjm2.messages.frame import Frame, FrameReader
 from fjm2.messages.header import DESTINATION_HASH, FLAGS, PRIORITY
 from fjm2.messages.ledgers.ledger_number import is_intact, ledger_number_of
@@ -94,6 +94,8 @@ class LocalStore:
 class LocalKeeper:
     """A keeper that a test can make deaf and mute, and whose disk it can stop."""
 
+    is_full = False
+
     def __init__(self, peers: "list[LocalKeeper]", number: int, store: LocalStore) -> None:
         self.peers = peers
         self.number = number
@@ -145,6 +147,11 @@ class LocalKeeper:
         signals.hear_requests(STORED_TYPE, self._hear_request)
         self._opened.router.add_tap(self)
         self.settle()
+
+    def announce(self, *, has_cell: bool = True) -> None:
+        """Say that a keeper is there, even before it hears and speaks of anything else."""
+        everything = frozenset((TopicPattern(">").frame_hash,))
+        self._opened.announce(self.number, f"keeper-{self.number}", everything, is_keeper=True, has_cell=has_cell)
 
     @property
     def _opened(self) -> Bus:

@@ -281,6 +281,7 @@ async def test_a_transaction_that_a_cell_comes_into_is_not_torn(port: int) -> No
             producer = session.create_producer(STORED)
             for number in range(50):
                 await producer.send(TextMessage(f"{number:040000}"))
+            await connection.create_session().create_producer(STORED).send(TextMessage("no cell is heard by now"))
             commit = asyncio.ensure_future(session.commit())
             await asyncio.sleep(0)
             assert not commit.done()
@@ -428,6 +429,7 @@ async def test_queues_are_refused_with_keepers_too(port: int) -> None:
             lambda: session.create_consumer(QUEUE),
         ):
             await fails(called(send), ResourceAllocationError, "queues need a coordinator")
+        await eventually(lambda: cell.is_serving)
         assert cell.manager.store.bodies() == []
 
 
