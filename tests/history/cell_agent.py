@@ -213,7 +213,6 @@ async def publish(factory: ConnectionFactory, name: str, settings: CellSettings,
     """Publish as the commands on stdin say."""
     async with factory.create_connection() as connection:
         connection.exception_listener = lambda error: log.add(event="told", **describe(error))
-        await connection.ready()
         publisher = Publisher(connection, name, settings, log)
         async with _running(publisher.run()):
             print("ready", flush=True)

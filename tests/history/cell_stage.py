@@ -364,11 +364,8 @@ class DurableStage(CellStage):
         self.start_publisher()
 
     def start_publisher(self) -> None:  # type: ignore[override]
-        """Start a publisher that sends, when a keeper serves.
-
-        A connection that opens while nobody serves does not know yet that its topic is stored.
-        """
-        self.until(lambda: self.manager)
+        """Start a publisher that sends, when a keeper is on the bus. On a bus without keepers nothing is kept."""
+        self.until(lambda: any(keeper.state for keeper in self.keepers))
         self.publisher = self.run_agent(PUBLISHER_HOST, "cell_agent.py", "publish", per_s=self.per_s)
         self.publisher.tell("begin")
         await_line(self.publisher, "begin")
