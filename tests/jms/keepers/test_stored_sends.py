@@ -152,7 +152,8 @@ async def test_every_way_to_send_stores_in_order(port: int) -> None:
                 await parts.send(TextMessage(third))
                 await parts.send(TextMessage(fourth))
                 await transacted.commit()
-            assert [body.decode() for body in cell.manager.store.bodies()] == expected
+            stored = [[body.decode() for body in keeper.store.bodies()] for keeper in cell.keepers]
+            assert stored.count(expected) >= 2  # which two of the three is open
 
 
 async def test_a_pipeline_of_sends_is_stored_whole(port: int) -> None:
