@@ -34,6 +34,15 @@ NULL_BODY: Final = 8
 IN_TRANSACTION: Final = 16
 IN_PARTS: Final = 128
 
+# Marks, in the second of the two bytes that later versions of the header use.
+MARKS_AT: Final = 15
+"""Offset of the marks in a header. Receivers that do not know them ignore them."""
+RETAINED: Final = 1
+"""The message stays at keepers as a last value: see its section."""
+
+RETAINED_SEND: Final = 1 << 8
+"""Flag of a send whose message is a last value. Flags of a header are below it."""
+
 NOT_WHOLE: Final = IN_TRANSACTION | IN_PARTS
 """Flags of frames that are not delivered by themselves."""
 
@@ -70,6 +79,7 @@ class Section(IntEnum):
     LEDGER = 7
     LEDGER_ZLIB = 8
     DECIDED = 9
+    RETAINED = 10
 
 
 _SECTION = struct.Struct("!BI")

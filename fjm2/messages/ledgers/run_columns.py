@@ -39,13 +39,13 @@ class RunColumns:
         return len(self.starts)
 
     def are_one_run(self) -> bool:
-        """Return True if all frames have consecutive numbers of one ledger, the same destination, flags and priority,
-        and lie one behind the other."""
+        """Return True if all frames have consecutive numbers of one ledger, the same destination, flags, marks and
+        priority, and lie one behind the other."""
         if len(self.starts) == 1:
             return True
         is_same = (
             self.starts[1:].tobytes() == self.ends[:-1].tobytes()
-            and all(_is_constant(self.headers[name]) for name in ("destination_hash", "flags", "priority"))
+            and all(_is_constant(self.headers[name]) for name in ("destination_hash", "flags", "marks", "priority"))
             and all(_is_constant(self.sections[name]) for name in ("producer_id", "producer_epoch"))
         )
         sequences = self.sections["sequence"]

@@ -36,7 +36,8 @@ def test_fields_are_those_of_the_header() -> None:
     assert HEADERS.itemsize == HEADER_BYTES
     values = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
     (found,) = np.frombuffer(HEADER.pack(*values), HEADERS)
-    assert tuple(value for name, value in zip(HEADERS.names or (), found, strict=True) if name != "reserved") == values
+    ignored = ("reserved", "marks")
+    assert tuple(value for name, value in zip(HEADERS.names or (), found, strict=True) if name not in ignored) == values
 
 
 def frames_one_by_one(

@@ -1,0 +1,1 @@
+"""Last values: messages that keepers keep for consumers that come later."""
