@@ -70,6 +70,13 @@ KEEPER_INSTRUMENTS: Final = (
     gauge("sessions", "sessions", "Sessions of clients that are open.", metric="fjm2_cell_sessions"),
     gauge("subscriptions", "subscriptions", "Durable and shared subscriptions.", metric="fjm2_cell_subscriptions"),
     gauge("waiting_bytes", "bytes", "Bytes that wait for the disk in memory.", metric="fjm2_keeper_waiting_bytes"),
+    gauge("last_values", "messages", "Last values, and removals of some.", metric="fjm2_keeper_last_values"),
+    counter(
+        "values_refused",
+        "messages",
+        "Last values that were not kept because there was no room.",
+        metric="fjm2_keeper_refused_values_total",
+    ),
     counter(
         "drops",
         "messages",
@@ -159,6 +166,10 @@ class KeeperStatistics:
     """Durable and shared subscriptions."""
     waiting_bytes: int
     """Bytes that wait for the disk in memory."""
+    last_values: int
+    """Last values, and removals of some."""
+    values_refused: int
+    """Last values that were not kept because there was no room."""
     drops: Mapping[str, int]
     """Messages of the cell that were dropped, by reason."""
     refusals: Mapping[str, int]

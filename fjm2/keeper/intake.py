@@ -11,7 +11,7 @@ from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
 from fjm2.bus.ledgers.ledger_tap import NumberedFrames, NumberedRun, one_run
 from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG
 from fjm2.messages.frame import Frame
-from fjm2.messages.header import DESTINATION_HASH, FRAME_BYTES, SECTION_BYTES
+from fjm2.messages.header import DESTINATION_HASH, FRAME_BYTES, NOT_WHOLE, PERSISTENT, RETAINED, SECTION_BYTES
 from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES
 from fjm2.messages.ledgers.run_columns import RunColumns, columns_of, joined_columns
 from fjm2.store.laid_frames import LaidFrames
@@ -19,6 +19,8 @@ from fjm2.store.laid_frames import LaidFrames
 from .counts import KeeperCounts
 
 _STORED, _URGENT, _COUNTED, _DECISION = range(4)
+_VALUE_FLAGS: Final = PERSISTENT | KIND_FLAGS | NOT_WHOLE
+"""Flags that decide whether a message can be a last value."""
 _NO_MESSAGE: Final = -1
 """Stands for the hash of a destination without subscriptions."""
 
@@ -71,6 +73,8 @@ class FrameIntake:
         """Returns the hashes of the topics that the table of subscriptions names."""
         self.knows_table: Callable[[], bool] = lambda: True
         """Returns False while the table may be older than what others go by. All frames are kept then."""
+        self.note_values: Callable[[RunColumns, NumberedRun], None] = lambda *_: None
+        """Called with frames that were stored, and that say that they are last values."""
         self._cell, self._noter = cell, noter
         self._counts = counts
         self._clock = clock
@@ -121,23 +125,27 @@ class FrameIntake:
         header = columns.headers[0]
         frame_hash = int(header["destination_hash"])
         is_subscribed = frame_hash in self.topics()
+        is_value = bool(header["marks"] & RETAINED) and int(header["flags"]) & _VALUE_FLAGS == PERSISTENT
         if frame_hash == DECISIONS.frame_hash:
             kind = _DECISION
         elif frame_hash == REQUESTS.frame_hash:
             kind = _URGENT
         else:
-            is_kept = int(header["flags"]) & KIND_FLAGS == QUEUE_FLAG or is_subscribed
+            is_kept = int(header["flags"]) & KIND_FLAGS == QUEUE_FLAG or is_subscribed or is_value
             kind = _STORED if is_kept or is_fetched or not self.knows_table() else _COUNTED
         run = one_run(columns, kind)
         self._pass_run(sender_id, columns, run, is_fetched, self._clock())
         if is_subscribed and kind == _STORED:
             self._noter.note_messages(frame_hash, run.ledger, run.first, run.size)
+        if is_value and kind == _STORED:
+            self.note_values(columns, run)
 
     def _pass_on(self, sender_id: int, columns: RunColumns, places: NDArray[np.intp], is_fetched: bool) -> None:
         headers, numbered = columns.headers[places], NumberedFrames(columns, places)
         hashes = headers["destination_hash"]
         is_subscribed = np.isin(hashes, self.topics())
-        is_kept = ((headers["flags"] & KIND_FLAGS) == QUEUE_FLAG) | is_subscribed
+        is_value = ((headers["marks"] & RETAINED) != 0) & ((headers["flags"] & _VALUE_FLAGS) == PERSISTENT)
+        is_kept = ((headers["flags"] & KIND_FLAGS) == QUEUE_FLAG) | is_subscribed | is_value
         # Another keeper had a reason to keep it.
         is_any_kept = is_fetched or not self.knows_table()
         kinds = np.where(is_kept | is_any_kept, _STORED, _COUNTED)
@@ -151,6 +159,10 @@ class FrameIntake:
         for ledger, first, frame_hash, _, count in numbered.runs(messages):
             if frame_hash != _NO_MESSAGE:
                 self._noter.note_messages(frame_hash, ledger, first, count)
+        if is_value.any():
+            for run in numbered.runs((is_value & (kinds == _STORED)).astype(np.int64)):
+                if run.kind:
+                    self.note_values(columns, run)
 
     def _pass_run(self, sender_id: int, columns: RunColumns, run: NumberedRun, is_fetched: bool, now: float) -> None:
         ledger, first, kind, place, count = run

@@ -33,6 +33,7 @@ from fjm2.cell.outgoing import (
     TableChanged,
 )
 from fjm2.cell.wire.commands import Fetch
+from fjm2.cell.wire.last_values import VALUES_QUERY
 from fjm2.cell.wire.ranges import DECISION_LANE
 from fjm2.messages.frame import Frame
 from fjm2.norm import Sync
@@ -111,6 +112,7 @@ class Keeper:
         replays = ReplaySender(config, self.journal, store.disk, self.counts)
         self._service = ServiceDriver(self.cell, self.journal, store.disk, replays, self._advance, self._fail)
         self._intake.topics = lambda: self._service.hashes
+        self._intake.note_values = self._service.values.note
         self._timer: asyncio.TimerHandle | None = None
         self._is_settling = False
         self._retry_at = 0.0
@@ -125,8 +127,9 @@ class Keeper:
                 self.cell.handle_table_ready(event.version)
             else:
                 self._handle_event(event)
-        self._service.begin(self._store.kept)
+        self._service.begin(self._store.kept, self._store.values)
         self._store.kept.clear()
+        self._store.values.clear()
 
     # The bus.
 
@@ -134,6 +137,7 @@ class Keeper:
         self._signals.on_heard, self._signals.on_hearing = self._settle_soon, self._take_decisions
         self._signals.status = lambda: self.status().encode()
         self._signals.join(f"keeper-{self.name}")
+        self.bus.lanes.signals.hear_commands(VALUES_QUERY, self._answer_values)
         self.bus.router.add_tap(self)
         register_counted(self)
         self._advance()
@@ -152,6 +156,11 @@ class Keeper:
         if self._intake.gathered_bytes:
             self._intake.take_gathered()
             self._settle_soon()
+
+    def _answer_values(self, _: int, content: bytes) -> None:
+        page = self._service.answer_values(content, self.bus.node_id)
+        if page is not None:
+            self._signals.send_command(page.encode())
 
     @property
     def is_full(self) -> bool:
@@ -193,6 +202,8 @@ class Keeper:
             sessions=len(cell.clients.state.sessions),
             subscriptions=len(cell.replica.table),
             waiting_bytes=use.waiting,
+            last_values=len(self._service.values.table),
+            values_refused=self._service.values.table.refused,
             drops={reason.name.lower(): count for reason, count in cell.dropped.items()},
             refusals={reason.name.lower(): count for reason, count in cell.replica.ledgers.refused.items()},
         )
@@ -265,6 +276,7 @@ class Keeper:
             self._committer.kick()
         if self._intake.gathered_bytes >= _GATHERED_BYTES_MAX:
             self._intake.take_gathered()
+        self._service.values.handle_time()
         cell = self.cell
         while (event := cell.poll_event()) is not None:
             self._handle_event(event)
@@ -316,6 +328,7 @@ class Keeper:
         """Leave the bus once everything taken is on disk and told. The bus and the disk stay open."""
         unregister_counted(self)
         self._signals.stop_hearing()
+        self.bus.lanes.signals.hear_commands(VALUES_QUERY, None)
         self.bus.router.remove_tap(self)
         self._intake.take_gathered()
         await self._committer.close()

@@ -12,7 +12,7 @@ from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.cell.wire.ranges import DECISION_LANE
 from fjm2.messages.batches.array_writer import HEADERS
-from fjm2.messages.header import HEADER_BYTES
+from fjm2.messages.header import HEADER_BYTES, RETAINED
 from fjm2.store.disk import Disk
 from fjm2.store.journal import Journal
 from fjm2.store.reader import Read
@@ -31,6 +31,8 @@ class KeptFrames:
     firsts: NDArray[np.uint64]
     """First sequence of each run."""
     counts: NDArray[np.int64]
+    retained: NDArray[np.uint64]
+    """Sequences of the messages that say that they are last values."""
 
     def ranges_to(self, frame_hash: int) -> list[tuple[int, int]]:
         """Return the frames to a destination as ranges [first, end)."""
@@ -47,11 +49,14 @@ def read_kept(read: Read, disk: Disk, ledger: Ledger) -> KeptFrames:
         raise JournalError(
             f"message {sequence} of {ledger} cannot be read: expected what was stored; open the store with renew"
         )
-    hashes = heads.view(HEADERS)[:, 0]["destination_hash"].astype(np.uint32)
+    headers = heads.view(HEADERS)[:, 0]
+    hashes = headers["destination_hash"].astype(np.uint32)
     sequences = read.sequences
     is_first = np.r_[True, (hashes[1:] != hashes[:-1]) | (sequences[1:] != sequences[:-1] + np.uint64(1))]
     starts = np.flatnonzero(is_first) if len(sequences) else np.empty(0, np.int64)
-    return KeptFrames(ledger, hashes[starts], sequences[starts], np.diff(starts, append=len(sequences)))
+    counts = np.diff(starts, append=len(sequences))
+    retained = sequences[(headers["marks"] & RETAINED).astype(bool)]
+    return KeptFrames(ledger, hashes[starts], sequences[starts], counts, retained)
 
 
 def all_kept(journal: Journal, disk: Disk) -> list[KeptFrames]:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from time import time_ns
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from fjm2.bus.ledgers.destinations import REQUESTS
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import Event, Released, Replay, RequestWanted, TableChanged
 from fjm2.cell.service.inbox import LEDGER_REQUESTS_MAX
+from fjm2.cell.wire.last_values import ValuesPage
 from fjm2.cell.wire.ranges import DECISION_LANE, Spans
 from fjm2.messages.frame import FrameReader
 from fjm2.messages.header import DESTINATION_HASH
@@ -22,11 +24,23 @@ from fjm2.store.disk import Disk
 from fjm2.store.journal import Journal
 
 from .kept_frames import KeptFrames, portions, read_kept
+from .last_values.last_values import LastValues
+from .last_values.value_table import Value
 from .replay import ReplaySender
 
 _REQUESTS_BYTES: Final = 256 << 10
 """Bytes of a ledger that are read to find requests. A client's messages lie between them."""
 _REQUESTS_SPAN: Final = 4 * LEDGER_REQUESTS_MAX
+
+
+class _Either:
+    """A container of what is in one of two. Implements `Container`."""
+
+    def __init__(self, first: Container[Ledger], second: Container[Ledger]) -> None:
+        self._first, self._second = first, second
+
+    def __contains__(self, ledger: object) -> bool:
+        return ledger in self._first or ledger in self._second
 
 
 class ServiceDriver:
@@ -53,6 +67,10 @@ class ServiceDriver:
         self._synced = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._hashes: tuple[int, NDArray[np.uint32]] = (-1, np.empty(0, np.uint32))
+        clock = asyncio.get_running_loop().time
+        self.values: Final = LastValues(cell, journal, self._release, clock, lambda: time_ns() // 1_000_000)
+        """Last values. The ledgers that they are in are not forgotten."""
+        cell.replica.ledgers.pinned = _Either(cell.clients.backlog, self.values)
 
     @property
     def hashes(self) -> NDArray[np.uint32]:
@@ -63,8 +81,9 @@ class ServiceDriver:
         ahead = self._cell.replica.log.hashes_ahead
         return np.append(self._hashes[1], np.array(ahead, np.uint32)) if ahead else self._hashes[1]
 
-    def begin(self, kept: Iterable[KeptFrames]) -> None:
+    def begin(self, kept: Iterable[KeptFrames], values: Iterable[Value]) -> None:
         """Tell the cell what its store holds, before anything is heard."""
+        self.values.begin(values)
         clients = self._cell.clients
         for each in kept:
             for frame_hash in np.intersect1d(each.hashes, self.hashes).tolist():
@@ -86,16 +105,24 @@ class ServiceDriver:
             case RequestWanted(ledger, sequence):
                 self._want(ledger, sequence)
             case Released(ledger, ranges):
-                self._release(ledger, ranges)
+                self._release(ledger, self.values.without_held(ledger, ranges))
             case _:
                 pass
 
     def handle_synced(self) -> None:
         """Go on with what waited for the disk."""
         self._synced.set()
+        self.values.handle_synced()
         while self._early and self._early[0][0] <= self._journal.lsn:
             _, ledger, ranges = self._early.popleft()
             self._journal.release(ledger, ((first, last + 1) for first, last in ranges))
+
+    def answer_values(self, content: bytes, node_id: int) -> ValuesPage | None:
+        """Answer a query for last values: return a page, or send messages."""
+        page, ranges = self.values.answer(content, node_id)
+        if ranges:
+            self._replays.send(ranges)
+        return page
 
     async def close(self) -> None:
         """End what is under way."""

@@ -18,6 +18,8 @@ from fjm2.store.journal import Journal
 from fjm2.store.opening import open_journal
 
 from .kept_frames import KeptFrames, all_kept
+from .last_values.stored_values import stored_values
+from .last_values.value_table import Value
 from .measured_disk import MeasuredDisk
 from .storage import remember
 
@@ -40,6 +42,8 @@ class OpenStore:
     remembered: Remembered
     kept: list[KeptFrames] = field(default_factory=list)
     """Destinations of the frames in the store."""
+    values: list[Value] = field(default_factory=list)
+    """Messages in the store that are last values, or were."""
 
 
 def config_of(store_bytes_max: int) -> StoreConfig:
@@ -71,11 +75,12 @@ def open_store(directory: Path, config: StoreConfig) -> OpenStore:
             log.tell(logging.WARNING, "store_repaired", f"{damage}; nothing is lost", damage.file, file=damage.file)
         try:
             remembered, kept = remember(journal, disk), all_kept(journal, disk)
+            values = list(stored_values(kept, journal, disk))
         except JournalError:
             # The keeper has lost something that it confirmed, so that it is another one from now on.
             journal = open_journal(disk, config, random, renew=True)
-            remembered, kept = Remembered(journal.identity.cell_id, lsn=journal.lsn), []
-        return OpenStore(disk, journal, remembered, kept)
+            remembered, kept, values = Remembered(journal.identity.cell_id, lsn=journal.lsn), [], []
+        return OpenStore(disk, journal, remembered, kept, values)
     except BaseException:
         disk.shut()
         raise

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fjm2.keeper.intake import FrameIntake
 from fjm2.messages.destination import Destination, Queue, TemporaryQueue, Topic
 from fjm2.messages.frame import FrameReader, FrameWriter
 from fjm2.messages.header import PERSISTENT, Kind
+from fjm2.messages.last_values.retained import retained_parts, retained_section
 from fjm2.messages.ledgers.ledger_number import with_ledger_number
 
 CELL_ID, PRODUCER, NODE = 99, 5, 1234
@@ -251,3 +253,65 @@ def test_gathered_decisions_are_known_as_such() -> None:
     intake.take_gathered()
     assert cell.calls[-1] == ("entry", 4, 5, b"decided")
     assert not intake.has_decisions
+
+
+def value_frame(destination: Destination, sequence: int, flags: int = PERSISTENT) -> bytes:
+    """Return a frame that says that it is a last value."""
+    parts = FrameWriter(1).write_body(int(Kind.BYTES), b"", b"body", destination, flags, 4, 1)
+    parts = retained_parts(parts, retained_section("", sequence))
+    return b"".join(with_ledger_number(parts, PRODUCER, 0, sequence))
+
+
+def taken_values(*frames: bytes, **how: Any) -> tuple[Taken, list[tuple[int, int]]]:
+    """Return what the cell got, and the runs of last values as first sequences and counts."""
+    cell, values = Taken(), []
+    intake = FrameIntake(cell, cell, KeeperCounts(), lambda: 1.0)
+    intake.note_values = lambda _, run: values.append((run.first, run.size))
+    intake.take(NODE, FrameReader().feed(b"".join(frames), (0,)), **how)
+    return cell, values
+
+
+def test_last_values_are_kept_without_a_subscription() -> None:
+    frames = [value_frame(TOPIC, 1), value_frame(TOPIC, 2)]
+    cell, values = taken_values(*frames)
+    assert cell.calls == [("frames", Ledger(PRODUCER, 0, 0), 1, frames, NODE, False, False)]
+    assert values == [(1, 2)]
+
+
+def test_last_values_between_other_messages_are_kept() -> None:
+    frames = [frame(TOPIC, 1), value_frame(TOPIC, 2), value_frame(TOPIC, 3), frame(TOPIC, 4), frame(QUEUE, 5)]
+    cell, values = taken_values(*frames)
+    ledger = Ledger(PRODUCER, 0, 0)
+    assert cell.calls == [
+        ("counted", ledger, 1, 1, NODE),
+        ("frames", ledger, 2, frames[1:3], NODE, False, False),
+        ("counted", ledger, 4, 1, NODE),
+        ("frames", ledger, 5, frames[4:], NODE, False, False),
+    ]
+    assert values == [(2, 2)]
+
+
+@pytest.mark.parametrize("is_value_first", [True, False])
+def test_messages_that_differ_in_the_mark_alone_are_no_run(is_value_first: bool) -> None:
+    value, other = (1, 2) if is_value_first else (2, 1)
+    frames = {value: value_frame(TOPIC, value), other: frame(TOPIC, other)}
+    cell, values = taken_values(frames[1], frames[2])
+    assert {(call[0], call[2]) for call in cell.calls} == {("frames", value), ("counted", other)}
+    assert values == [(value, 1)]
+
+
+def test_fetched_values_are_noted() -> None:
+    _, values = taken_values(frame(QUEUE, 1), value_frame(TOPIC, 2), is_fetched=True)
+    assert values == [(2, 1)]
+
+
+@pytest.mark.parametrize("others", [(), (frame(QUEUE, 9),)], ids=["alone", "among others"])
+@pytest.mark.parametrize(
+    ("destination", "flags"), [(TemporaryQueue("replies"), PERSISTENT), (TOPIC, 0)], ids=["queue", "non-persistent"]
+)
+def test_only_persistent_messages_to_topics_are_values(
+    destination: Destination, flags: int, others: tuple[bytes, ...]
+) -> None:
+    cell, values = taken_values(value_frame(destination, 1, flags), *others)
+    assert cell.calls[0][0] == "counted"
+    assert values == []

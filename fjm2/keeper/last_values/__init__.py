@@ -1,0 +1,1 @@
+"""The last values of topics, which a keeper keeps for consumers that come later."""
