@@ -5,7 +5,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fjm2.base.quantities import counted
 from fjm2.messages.destination import Destination
@@ -26,6 +26,9 @@ _LOSSES_REPORTED_AFTER_S: Final = {Loss.OVERFLOW: 0.1, Loss.UNSELECTABLE: 0.1, L
 their sender wants: nobody waits for the report."""
 _LET_GO_REPORTED_AFTER_S: Final = 1.0
 """Time within which messages dropped by a consumer that was let go are reported together. It may drop for hours."""
+
+
+_I = TypeVar("_I", bound=Inbox)
 
 
 class _Owned:
@@ -79,11 +82,13 @@ class Subscriptions:
         no_local: bool = False,
         settings: ConsumerSettings | None = None,
         session: int | None = None,
-    ) -> Inbox:
-        """Subscribe to a destination for the session with a number. Return the inbox that receives the messages."""
+        kind: type[_I] = Inbox,  # type: ignore[assignment]
+    ) -> _I:
+        """Subscribe to a destination for the session with a number. Return the inbox, of some kind, that receives the
+        messages."""
         left_out = self._connection_id if no_local else None
         router = self._bus.router
-        inbox = Inbox(destination, selector, left_out, settings or self._default, router.resume, self._on_full)
+        inbox = kind(destination, selector, left_out, settings or self._default, router.resume, self._on_full)
         inbox.on_runs = router.targets.deliver_in_runs
         self.inboxes[inbox] = _Owned(inbox, session)
         router.add(inbox)

@@ -245,7 +245,7 @@ class JMSContext(MessageFactory):
         """Create a producer for any destination."""
         core = session_core_of(self._used())
         core.check_open()
-        return JMSProducer(core.outbox)
+        return JMSProducer(core.outbox, core.retaining)
 
     def create_consumer(
         self,
@@ -257,10 +257,12 @@ class JMSContext(MessageFactory):
         messages_max: int | None = None,
         bytes_max: int | None = None,
         block_s: float | str | None = None,
+        last_values: bool = False,
     ) -> JMSConsumer:
         """Create a consumer as `Session.create_consumer` does, and start the connection unless `auto_start` is off."""
         core = session_core_of(self._used())
-        inbox = core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max, block_s)
+        limits = overflow, messages_max, bytes_max, block_s
+        inbox = core.open_inbox(dest, selector, no_local, *limits, last_values=last_values)
         return self._started(inbox, no_local)
 
     async def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> JMSConsumer:
@@ -288,7 +290,7 @@ class JMSContext(MessageFactory):
         core = session_core_of(self._own)
         if self._auto_start:
             self.start()
-        return JMSConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
+        return JMSConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready_of(inbox), core.close_inbox)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> NoReturn:
         """Raise ResourceAllocationError, because this release does not offer this method."""

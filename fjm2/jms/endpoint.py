@@ -2,14 +2,16 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fjm2.bus.callbacks import Callbacks
 from fjm2.bus.closing import CloseDeadline
 from fjm2.bus.confirmation import Confirmation
 from fjm2.bus.gates.gated_publication import Gate
+from fjm2.bus.inbox import Inbox
 from fjm2.bus.problems import log_problem
 from fjm2.bus.publication import Outbox
 from fjm2.bus.statistics import ConnectionStatistics
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from fjm2.telemetry import Telemetry
 
     from .durable.client import DurableClient
+    from .last_values.client import ValuesClient
+    from .sends.cell_driver import CellDriver
 
 _SESSIONS_SHARE = 0.5
 """Share of a connection's close deadline that its sessions may use up. The bus has the rest."""
@@ -154,23 +158,43 @@ class Endpoint:
         await self.bus.ready()
         await self.sending.ready()
 
-    async def durable_client(self, subject: str) -> "DurableClient":
-        """Return the connection's part in the service of a cell, for a call about `subject`. Raise
-        ResourceAllocationError if there is no sign of a cell, or none serves for `confirm_timeout_s`."""
+    def ready_of(self, inbox: Inbox) -> Callable[[], Awaitable[None]]:
+        """Return the function that waits until a consumer is ready."""
+        return self.values.ready_of(inbox) if "values" in self.__dict__ else self.ready
+
+    async def cell(self, subject: str) -> "CellDriver":
+        """Return what deals with the cell, for a call about `subject`. Raise ResourceAllocationError if there is no sign
+        of a cell, or none serves for `confirm_timeout_s`."""
         driver = await self.sending.heard_cell()
         self.check_open()
         if driver is None:
             from .sends.keepers_known import no_keeper
 
             raise no_keeper(subject, self.bus)
+        return driver
+
+    async def durable_client(self, subject: str) -> "DurableClient":
+        """Return the connection's part in the service of a cell, for a call about `subject`. Raise
+        ResourceAllocationError as `cell` does."""
+        driver = await self.cell(subject)
         if self._durable is None:
             from .durable.client import DurableClient  # only now: programs without durable subscriptions do not need it
 
             self._durable = DurableClient(self.bus, driver, self.sending)
         return self._durable
 
+    @cached_property
+    def values(self) -> "ValuesClient":
+        """The connection's part in last values, from the first use on."""
+        from .last_values.client import ValuesClient  # only now: programs without last values do not need it
+
+        return ValuesClient(self)
+
     async def leave_cell(self) -> None:
         """End the connection's part in the service of a cell, once its sessions are closed."""
+        if "values" in self.__dict__:
+            await self.values.close()
+            del self.values
         if self._durable is not None:
             durable, self._durable = self._durable, None
             await durable.close()

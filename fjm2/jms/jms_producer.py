@@ -12,7 +12,7 @@ from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.files.file_message import FileMessage
 from fjm2.messages.foreign import MessageProtocol, adopt, stamp_foreign
-from fjm2.messages.header import Kind
+from fjm2.messages.header import RETAINED_SEND, Kind
 from fjm2.messages.map_message import MapMessage, encode_items
 from fjm2.messages.message import PLAIN_CLASSES, Message, put_property
 from fjm2.messages.object_codec import ObjectCodec
@@ -21,7 +21,9 @@ from fjm2.messages.properties import PropertyColumn, checked_property, encode_gi
 from fjm2.messages.text_message import TextMessage
 from fjm2.messages.types import PropertyValue, encode_text
 
-from .batches.outgoing import frame_batch, messages_in, posts_of
+from .batches.outgoing import frame_batch, listed, messages_in, posts_of
+from .last_values.need import Need, need_of, need_of_all
+from .last_values.retaining import Retain, Retaining
 from .producer import MessageOptions, SendOptions, check_delivery_delay, check_delivery_mode, check_destination
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -265,9 +267,10 @@ class MessageDefaults(SendOptions):
 class AnyJMSProducer(MessageDefaults):
     """Common part of the `JMSProducer` for asyncio and that for threads, which wait for room in different ways."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, retaining: Retaining) -> None:
         super().__init__()
         self._outbox = outbox
+        self._retaining = retaining
         self._async_listener: CompletionListener | None = None
         self._frame_body = outbox.frame_body
         self._frames_bodies = outbox.frames_bodies
@@ -289,6 +292,7 @@ class AnyJMSProducer(MessageDefaults):
         correlation_id: str | None = None,
         reply_to: Destination | None = None,
         type: str | None = None,  # noqa: A002
+        retain: Retain = False,
     ) -> tuple[Post, Message | None]:
         """Return the frame to send, and the message that it is made from. Nothing has been sent yet.
 
@@ -317,7 +321,8 @@ class AnyJMSProducer(MessageDefaults):
                 given = b""
                 if properties is not None:
                     given = encode_given(properties if _type_of(properties) is dict else _mapping_of(properties))
-                return self._frame_body(kind, given, encoded, destination, flags, level, lifetime), None
+                post = self._frame_body(kind, given, encoded, destination, flags, level, lifetime)
+                return (post if retain is False else self._retaining.post(post, retain)), None
         message = body if _type_of(body) in PLAIN_CLASSES else message_of(body, self._outbox.codec)
         if self._has_defaults:
             self._apply_defaults(message)
@@ -332,7 +337,7 @@ class AnyJMSProducer(MessageDefaults):
         post = self._outbox.frame(message, destination, flags, level, lifetime)
         if body is not message and is_foreign(body):
             stamp_foreign(body, message)
-        return post, message
+        return (post if retain is False else self._retaining.post(post, retain)), message
 
     def _frame_many(
         self,
@@ -342,6 +347,7 @@ class AnyJMSProducer(MessageDefaults):
         delivery_mode: int | None,
         priority: int | None,
         time_to_live: int | None,
+        retain: Retain,
     ) -> tuple[BatchPost, list[Message] | None]:
         """Return the frames of a batch and, for the listener of asynchronous sends, its messages. Nothing has been sent
         yet."""
@@ -349,7 +355,7 @@ class AnyJMSProducer(MessageDefaults):
         options = self._chosen(delivery_mode, priority, time_to_live)
         apply, destination = self._apply_defaults, check_destination(dest)
         post = frame_batch(self._outbox, destination, bodies, properties, options, message_of, apply, messages)
-        return post, messages
+        return (post if retain is False else self._retaining.batch(post, retain)), messages
 
     def set_disable_message_id(self, value: bool) -> Self:
         """Set `disable_message_id`, and return the producer."""
@@ -417,12 +423,15 @@ class JMSProducer(AnyJMSProducer):
         correlation_id: str | None = None,
         reply_to: Destination | None = None,
         type: str | None = None,  # noqa: A002
+        retain: Retain = False,
     ) -> Coroutine[Any, Any, Self]:
         """Send a message, or a body (str, bytes, mapping, path, None, or any other object) as a message of its kind.
 
         The producer's options, headers and properties override those of the message. The arguments override both, for
         this message alone. The message is sent as it and the producer are at the call, even if the coroutine returned
         is awaited later, or in another task.
+
+        With `retain`, keepers keep the message as a last value; see `MessageProducer.send`.
         """
         post, message = self._frame(
             dest,
@@ -435,7 +444,10 @@ class JMSProducer(AnyJMSProducer):
             correlation_id,
             reply_to,
             type,
+            retain,
         )
+        if retain is not False:
+            return self._put_value(post, message, self._async_listener, need_of(body))
         return self._put(post) if self._async_listener is None else self._put_told(post, message, self._async_listener)
 
     def send_many(
@@ -447,6 +459,7 @@ class JMSProducer(AnyJMSProducer):
         delivery_mode: int | None = None,
         priority: int | None = None,
         time_to_live: int | None = None,
+        retain: Retain = False,
     ) -> Coroutine[Any, Any, Self]:
         """Send a message for each body, in order, as `send` does one by one. If all bodies are bytes, or all are texts,
         this takes a fraction of the time.
@@ -454,13 +467,18 @@ class JMSProducer(AnyJMSProducer):
         A property is one value for all messages, or a list or numpy array with one for each. Nothing is sent if a body
         or a property cannot be.
         """
-        post, messages = self._frame_many(dest, bodies, properties, delivery_mode, priority, time_to_live)
-        return self._put_many(post, messages, self._async_listener)
+        if retain is not False:
+            bodies = listed(bodies)
+        post, messages = self._frame_many(dest, bodies, properties, delivery_mode, priority, time_to_live, retain)
+        need = None if retain is False else need_of_all(bodies)
+        return self._put_many(post, messages, self._async_listener, need)
 
     @named("JMSProducer.send_many")
     async def _put_many(
-        self, post: BatchPost, messages: list[Message] | None, listener: CompletionListener | None
+        self, post: BatchPost, messages: list[Message] | None, listener: CompletionListener | None, need: Need | None
     ) -> Self:
+        if need is not None:
+            await self._retaining.admit(post[0], need)
         if messages is None:
             waiting = self._outbox.put_many(post)
             self._sent += messages_in(post)
@@ -483,6 +501,13 @@ class JMSProducer(AnyJMSProducer):
         return self
 
     @named("JMSProducer.send")
+    async def _put_value(
+        self, post: Post, message: Message | None, listener: CompletionListener | None, need: Need
+    ) -> Self:
+        await self._retaining.admit(post[0], need)
+        return await (self._put(post) if listener is None else self._put_told(post, message, listener))
+
+    @named("JMSProducer.send")
     async def _put_told(self, post: Post, message: Message | None, listener: CompletionListener) -> Self:
         waiting = self._outbox.put_async(post, message, listener, self._outbox.completions.new_outcome())
         self._sent += 1
@@ -499,7 +524,15 @@ def send_alone(
         post, _ = producer._frame(dest, body, reply_to=reply_to, **options)
     else:
         post, _ = producer._frame(dest, body)
+    if post[3] & RETAINED_SEND:
+        return _sent_value(producer, post, need_of(body))
     return _sent(producer._outbox, post)
+
+
+@named("JMSContext.send")
+async def _sent_value(producer: JMSProducer, post: Post, need: Need) -> None:
+    await producer._retaining.admit(post[0], need)
+    await _sent(producer._outbox, post)
 
 
 @named("JMSContext.send")

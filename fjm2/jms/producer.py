@@ -24,7 +24,9 @@ from fjm2.messages.message import Message
 from fjm2.messages.properties import PropertyColumn
 from fjm2.messages.types import PropertyValue
 
-from .batches.outgoing import frame_batch, messages_in, sendable
+from .batches.outgoing import frame_batch, listed, messages_in, sendable
+from .last_values.need import Need, need_of, need_of_all
+from .last_values.retaining import Retain, Retaining
 from .metadata import refuse
 
 log = Log("fjm2.jms")
@@ -88,6 +90,9 @@ class MessageOptions(TypedDict, total=False):
     """Text that links the message to another."""
     type: str | None
     """JMSType of the message, a name of the application's choice."""
+    retain: Retain
+    """True, or the name of a property: keepers keep the message as the last value of its topic, or of its topic for
+    this value of the property. False by default."""
 
 
 _Caller = asyncio.Task[Any] | threading.Thread
@@ -252,9 +257,10 @@ class SendOptions:
 class AnyProducer(SendOptions):
     """Common part of the `MessageProducer` for asyncio and that for threads, which wait for room in different ways."""
 
-    def __init__(self, outbox: Outbox, destination: Destination | None) -> None:
+    def __init__(self, outbox: Outbox, retaining: Retaining, destination: Destination | None) -> None:
         super().__init__()
         self._outbox = outbox
+        self._retaining = retaining
         self._destination = destination
         self._is_closed = False
 
@@ -275,9 +281,11 @@ class AnyProducer(SendOptions):
         delivery_mode: int | None,
         priority: int | None,
         time_to_live: int | None,
+        retain: Retain,
     ) -> Post:
         """Frame a message, without sending it."""
-        return self._outbox.frame(message, *self._options(dest, delivery_mode, priority, time_to_live))
+        post = self._outbox.frame(message, *self._options(dest, delivery_mode, priority, time_to_live))
+        return post if retain is False else self._retaining.post(post, retain)
 
     def _options(
         self, dest: Destination | None, delivery_mode: int | None, priority: int | None, time_to_live: int | None
@@ -305,11 +313,13 @@ class AnyProducer(SendOptions):
         delivery_mode: int | None,
         priority: int | None,
         time_to_live: int | None,
+        retain: Retain,
     ) -> BatchPost:
         """Frame a batch, without sending it."""
         destination, flags, priority, time_to_live = self._options(dest, delivery_mode, priority, time_to_live)
         options = flags, priority, time_to_live
-        return frame_batch(self._outbox, destination, bodies, properties, options, sendable, lambda _: None)
+        post = frame_batch(self._outbox, destination, bodies, properties, options, sendable, lambda _: None)
+        return post if retain is False else self._retaining.batch(post, retain)
 
 
 class MessageProducer(AnyProducer):
@@ -324,22 +334,34 @@ class MessageProducer(AnyProducer):
         priority: int | None = None,
         time_to_live: int | None = None,
         on_complete: CompletionListener | None = None,
+        retain: Retain = False,
     ) -> None:
         """Send the message as it is now, or, in a transaction, keep it for the commit.
 
         This waits only until there is room for the message. If subscribers do not confirm a persistent message,
         `on_complete` is told or, without it, the exception listener.
+
+        With `retain`, keepers keep the message for consumers with `last_values`, until a later one takes its place: one
+        message of the topic, or of each value of the property that `retain` names. An empty body removes it. This waits
+        until keepers have stored the message. Raise ResourceAllocationError without a keeper.
         """
-        if on_complete is None:
+        check_listener("on_complete", on_complete)
+        if on_complete is None and retain is False:
             destination, flags, level, lifetime = self._options(dest, delivery_mode, priority, time_to_live)
             waiting = self._outbox.send(message, destination, flags, level, lifetime)
         else:
-            check_listener("on_complete", on_complete)
-            post = self._frame(message, dest, delivery_mode, priority, time_to_live)
-            waiting = self._outbox.put_async(post, message, on_complete, self._outbox.completions.new_outcome())
+            post = self._frame(message, dest, delivery_mode, priority, time_to_live, retain)
+            if retain is not False:
+                await self._retaining.admit(post[0], need_of(message))
+            waiting = self._put(post, message, on_complete)
         self._sent += 1
         if waiting is not None:
             await self._wait(waiting)
+
+    def _put(self, post: Post, message: object, on_complete: CompletionListener | None) -> Awaitable[None] | None:
+        if on_complete is None:
+            return self._outbox.put(post)
+        return self._outbox.put_async(post, message, on_complete, self._outbox.completions.new_outcome())
 
     async def send_many(
         self,
@@ -350,13 +372,18 @@ class MessageProducer(AnyProducer):
         delivery_mode: int | None = None,
         priority: int | None = None,
         time_to_live: int | None = None,
+        retain: Retain = False,
     ) -> None:
         """Send a message for each body, in order, as `send` does one by one, for a fraction of the cost.
 
         Bodies are bytes, texts, or messages. A property is one value for all messages, or a list or numpy array with
         one for each. Nothing is sent if a body or a property cannot be.
         """
-        post = self._frame_many(bodies, dest, properties, delivery_mode, priority, time_to_live)
+        if retain is not False:
+            bodies = listed(bodies)
+        post = self._frame_many(bodies, dest, properties, delivery_mode, priority, time_to_live, retain)
+        if retain is not False:
+            await self._retaining.admit(post[0], need_of_all(bodies))
         waiting = self._outbox.put_many(post)
         self._sent += messages_in(post)
         if waiting is not None:
@@ -370,10 +397,15 @@ class MessageProducer(AnyProducer):
         delivery_mode: int | None = None,
         priority: int | None = None,
         time_to_live: int | None = None,
+        retain: Retain = False,
     ) -> Awaitable[None]:
         """Send the message as it is now, and return an awaitable of the outcome. The awaitable raises JMSError on
         failure."""
         outbox = self._outbox
+        if retain is not False:
+            return self._send_value(
+                self._frame(message, dest, delivery_mode, priority, time_to_live, retain), message, need_of(message)
+            )
         destination, flags, level, lifetime = self._options(dest, delivery_mode, priority, time_to_live)
         outcome = outbox.completions.new_outcome()
         waiting = outbox.send(message, destination, flags, level, lifetime, outcome)
@@ -381,6 +413,24 @@ class MessageProducer(AnyProducer):
         if waiting is None or isinstance(waiting, Room):
             return outcome  # which comes after there was room
         return _both(asyncio.ensure_future(self._wait(waiting)), outcome)
+
+    def _send_value(self, post: Post, message: object, need: Need) -> Awaitable[None]:
+        """Send a last value as `send_async` does."""
+        if not self._retaining.may_send(need):
+            return asyncio.ensure_future(self._send_value_later(post, message, need))
+        outcome = self._outbox.completions.new_outcome()
+        waiting = self._outbox.put_async(post, message, None, outcome)
+        self._sent += 1
+        return outcome if waiting is None else _both(asyncio.ensure_future(self._wait(waiting)), outcome)
+
+    async def _send_value_later(self, post: Post, message: object, need: Need) -> None:
+        await self._retaining.room_for(post[0], need)
+        outcome = self._outbox.completions.new_outcome()
+        waiting = self._outbox.put_async(post, message, None, outcome)
+        self._sent += 1
+        if waiting is not None:
+            await self._wait(waiting)
+        await outcome
 
     async def close(self) -> None:
         """Close the producer, and wait for asynchronous sends of its session. Calling this twice does no harm."""

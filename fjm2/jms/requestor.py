@@ -116,7 +116,7 @@ class Replies:
         self._waiting: dict[str, asyncio.Queue[Message]] = {}
         self._consumer: MessageConsumer = session.create_consumer(self._reply_to)
         self._consumer.message_listener = self._handle
-        self._producer = JMSProducer(core_of(session).outbox)
+        self._producer = JMSProducer(core_of(session).outbox, core_of(session).retaining)
 
     async def request(
         self, dest: Destination, body: object, timeout_s: float | None, count: int | None, options: MessageOptions

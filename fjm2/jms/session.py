@@ -11,6 +11,7 @@ from fjm2.base.quantities import counted, shortened
 from fjm2.bus.inbox import Inbox, Overflow, settings_with
 from fjm2.bus.statistics import SessionStatistics
 from fjm2.messages.destination import (
+    PATTERN_FLAG,
     QUEUE_FLAG,
     TEMPORARY_FLAG,
     Destination,
@@ -33,6 +34,7 @@ from fjm2.messages.selector import Selector
 from .consumer import MessageConsumer
 from .dispatcher import Dispatcher
 from .endpoint import Endpoint
+from .last_values.retaining import Retaining
 from .metadata import refuse
 from .producer import MessageProducer, check_destination
 from .settings import SessionMode, can_be_encoded
@@ -70,6 +72,17 @@ def check_topic(topic: object) -> None:
         raise InvalidDestinationError(f"{topic} is temporary: expected a Topic, which can have named subscriptions")
 
 
+def check_has_values(destination: Destination) -> None:
+    """Raise InvalidDestinationError unless keepers keep last values of a destination."""
+    if destination.kind_flags & ~PATTERN_FLAG:
+        raise InvalidDestinationError(f"last_values with {destination}: expected a Topic or a TopicPattern")
+    if len(destination.encoded_name) > NAME_CHARACTERS_MAX:
+        raise InvalidDestinationError(
+            f"last_values with {shortened(str(destination), 60)}: expected a name of at most {NAME_CHARACTERS_MAX} "
+            "bytes, which fits into a question to keepers"
+        )
+
+
 def check_name(name: object) -> None:
     """Raise TypeError or ValueError unless a subscription can have a name."""
     if not isinstance(name, str):
@@ -102,6 +115,7 @@ class SessionCore:
         self.number: Final = number
         """Number of the session in its connection, from 1."""
         self.outbox: Final = endpoint.new_outbox(mode is SessionMode.SESSION_TRANSACTED)
+        self.retaining: Final = Retaining(endpoint, self.transacted)
         self.dispatcher: Final = Dispatcher(mode, settings.codec, settings.redeliveries_max, endpoint.report)
         if endpoint.telemetry is not None:
             self.dispatcher.wrap_listener = endpoint.telemetry.listening
@@ -165,6 +179,8 @@ class SessionCore:
         messages_max: int | None,
         bytes_max: int | None,
         block_s: float | str | None,
+        *,
+        last_values: bool = False,
     ) -> Inbox:
         """Subscribe to a destination. Return the inbox for a consumer. Where an argument is None, the factory's setting
         applies."""
@@ -174,6 +190,8 @@ class SessionCore:
             refuse("queues", checked)
         if checked.kind_flags & TEMPORARY_FLAG:
             self.endpoint.temporaries.check_own(checked)
+        if last_values:
+            check_has_values(checked)
         parsed = Selector(selector) if selector else None
         if parsed is not None and parsed.is_empty:
             parsed = None
@@ -183,7 +201,10 @@ class SessionCore:
         else:
             default = self.endpoint.settings.consumer
             settings = settings_with(default, overflow, messages_max, bytes_max, block_s)
-            inbox = self.endpoint.subscriptions.add(checked, parsed, no_local, settings, self.number)
+            if last_values:
+                inbox = self.endpoint.values.subscribe(checked, parsed, no_local, settings, self.number)
+            else:
+                inbox = self.endpoint.subscriptions.add(checked, parsed, no_local, settings, self.number)
         self.dispatcher.add(inbox)
         return inbox
 
@@ -370,7 +391,7 @@ class Session(MessageFactory):
         self._core.check_open()
         if dest is not None:
             self._core.endpoint.check_sendable(check_destination(dest))
-        return MessageProducer(self._core.outbox, dest)
+        return MessageProducer(self._core.outbox, self._core.retaining, dest)
 
     def create_consumer(
         self,
@@ -382,13 +403,19 @@ class Session(MessageFactory):
         messages_max: int | None = None,
         bytes_max: int | None = None,
         block_s: float | str | None = None,
+        last_values: bool = False,
     ) -> MessageConsumer:
         """Create a consumer with a subscription of its own.
 
         `overflow`, `messages_max`, `bytes_max` and `block_s` default to those of the factory. With `no_local` the
         consumer gets nothing that its own connection sends.
+
+        With `last_values`, the consumer first gets what keepers have of messages that were sent with `retain`, flagged
+        with the property `JMS_FJM2_LastValue`, and then all that is sent. Without a keeper, `ready` and each receive
+        raise ResourceAllocationError.
         """
-        inbox = self._core.open_inbox(dest, selector, no_local, overflow, messages_max, bytes_max, block_s)
+        limits = overflow, messages_max, bytes_max, block_s
+        inbox = self._core.open_inbox(dest, selector, no_local, *limits, last_values=last_values)
         return self._consumer_of(inbox, no_local)
 
     async def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
@@ -430,7 +457,7 @@ class Session(MessageFactory):
 
     def _consumer_of(self, inbox: Inbox, no_local: bool) -> MessageConsumer:
         core = self._core
-        return MessageConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready, core.close_inbox)
+        return MessageConsumer(core.dispatcher, inbox, no_local, core.endpoint.ready_of(inbox), core.close_inbox)
 
     async def unsubscribe(self, name: str) -> None:
         """End a durable subscription. The keepers drop what they have for it.

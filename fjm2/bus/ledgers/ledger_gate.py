@@ -14,7 +14,7 @@ from fjm2.messages.batches.frame_array import FrameArray
 from fjm2.messages.destination import QUEUE_FLAG, Destination
 from fjm2.messages.errors import JMSError
 from fjm2.messages.frame import Parts
-from fjm2.messages.header import FLAGS, PERSISTENT, PRIORITY
+from fjm2.messages.header import FLAGS, MARKS_AT, PERSISTENT, PRIORITY, RETAINED, RETAINED_SEND
 from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES, LedgerNumber, with_ledger_number
 
 from ..lane import LANE_COUNT, LANE_OF_PRIORITY
@@ -98,7 +98,9 @@ class LedgerGate:
     def holds(self, destination: Destination, flags: int) -> bool:
         """Return True if such a message counts as sent only when it is stored. Any thread may ask."""
         is_stored = self.is_stored
-        return bool(flags & PERSISTENT) and is_stored is not None and _is_kept(destination, is_stored)
+        if not flags & PERSISTENT or is_stored is None:
+            return False
+        return bool(flags & RETAINED_SEND) or _is_kept(destination, is_stored)
 
     def admit(self, destination: Destination, parts: Parts) -> "tuple[Parts, asyncio.Future[None] | None] | None":
         """Number a frame, unless it needs no number."""
@@ -110,7 +112,7 @@ class LedgerGate:
             return parts, None
         lane = LANE_OF_PRIORITY[head[PRIORITY]]
         ledger = self._ledgers[lane]
-        has_future = flags & PERSISTENT and _is_kept(destination, is_stored)
+        has_future = flags & PERSISTENT and (head[MARKS_AT] & RETAINED or _is_kept(destination, is_stored))
         size = len(head) + len(body) + LEDGER_SECTION_BYTES
         if has_future and not self._room.has(lane, size):
             return None
@@ -149,7 +151,7 @@ class LedgerGate:
             return frames, None
         lane = LANE_OF_PRIORITY[head[PRIORITY]]
         ledger = self._ledgers[lane]
-        has_future = flags & PERSISTENT and _is_kept(destination, is_stored)
+        has_future = flags & PERSISTENT and (head[MARKS_AT] & RETAINED or _is_kept(destination, is_stored))
         size = frames.size + LEDGER_SECTION_BYTES * len(frames)
         if has_future and not self._room.has(lane, size):
             return None

@@ -49,6 +49,11 @@ class CellView:
         return self._choice.heartbeat is not None
 
     @property
+    def heartbeat(self) -> Heartbeat | None:
+        """Newest heartbeat that was believed; None if none was heard."""
+        return self._choice.heartbeat
+
+    @property
     def is_known(self) -> bool:
         """True if a cell was heard, and its newest table is known."""
         return self.is_heard and self._table.version == self._table.newest

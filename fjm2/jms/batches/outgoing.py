@@ -41,7 +41,7 @@ def frame_batch(
     """
     from fjm2.messages.batches.property_columns import PropertyColumns, rows_of  # only now: it loads numpy
 
-    bodies = _listed(bodies)
+    bodies = listed(bodies)
     properties = _checked(properties)
     flags, priority, time_to_live = options
     timestamp, expiration = outbox.begin_batch(destination, time_to_live)
@@ -99,7 +99,7 @@ def posts_of(post: BatchPost) -> Iterator[Post]:
     return ((destination, priority, parts, flags) for frames in arrays for parts in frames.parts())
 
 
-def _listed(bodies: Iterable[Any]) -> list[Any]:
+def listed(bodies: Iterable[Any]) -> list[Any]:
     """Return the bodies as a list. Raise TypeError if they are one body."""
     if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping | Message) or not isinstance(bodies, Iterable):
         raise TypeError(f"bodies={bodies!r:.60}: expected a list of bodies; to send one body, use send")

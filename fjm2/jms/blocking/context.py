@@ -175,12 +175,12 @@ class JMSContext(MessageFactory, Closable):
         messages_max: int | None = None,
         bytes_max: int | None = None,
         block_s: float | str | None = None,
+        last_values: bool = False,
     ) -> JMSConsumer:
         """Create a consumer. See `Session.create_consumer`. Starts the connection unless `auto_start` is off."""
         bounds: dict[str, Any] = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max}
-        return JMSConsumer(
-            run(self._inner.create_consumer, dest, selector, no_local, **bounds, block_s=block_s), self._threads
-        )
+        bounds |= {"block_s": block_s, "last_values": last_values}
+        return JMSConsumer(run(self._inner.create_consumer, dest, selector, no_local, **bounds), self._threads)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> JMSConsumer:
         """Create a consumer of a shared subscription. See `Session.create_shared_consumer`. Starts the connection

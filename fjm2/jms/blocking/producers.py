@@ -5,8 +5,10 @@ from concurrent.futures import Future
 from typing import Any, Self
 
 from fjm2.bus.completions import CompletionListener, check_listener
-from fjm2.jms.batches.outgoing import messages_in
+from fjm2.jms.batches.outgoing import listed, messages_in
 from fjm2.jms.jms_producer import AnyJMSProducer
+from fjm2.jms.last_values.need import Need, need_of, need_of_all
+from fjm2.jms.last_values.retaining import Retain, check_retain
 from fjm2.jms.producer import AnyProducer
 from fjm2.messages.destination import Destination
 from fjm2.messages.properties import PropertyColumn
@@ -17,11 +19,19 @@ from .loop_thread import call
 from .session_threads import SessionThreads
 
 
+def _admit(threads: SessionThreads, dest: Destination | None, retain: Retain, need: Need) -> None:
+    """Wait until keepers have room for so many values. The caller does not hold the lock of the queue."""
+    check_retain(retain)
+    retaining = threads.core.retaining
+    if not retaining.may_send(need):
+        threads.call(retaining.room_for, dest, need)
+
+
 class MessageProducer(AnyProducer, Closable):
     """Sends messages to its destination or, if it has none, to the destination that each send names."""
 
     def __init__(self, threads: SessionThreads, destination: Destination | None) -> None:
-        super().__init__(threads.core.outbox, destination)
+        super().__init__(threads.core.outbox, threads.core.retaining, destination)
         self._threads = threads
 
     def send(
@@ -33,12 +43,20 @@ class MessageProducer(AnyProducer, Closable):
         priority: int | None = None,
         time_to_live: int | None = None,
         on_complete: CompletionListener | None = None,
+        retain: Retain = False,
     ) -> None:
         """Send the message as it is now, or, in a transaction, keep it for the commit. Wait while the send queue is
-        full."""
+        full.
+
+        With `retain`, keepers keep the message for consumers with `last_values`, until a later one takes its place: one
+        message of the topic, or of each value of the property that `retain` names. An empty body removes it. This waits
+        until keepers have stored the message. Raise ResourceAllocationError without a keeper.
+        """
         check_listener("on_complete", on_complete)
+        if retain is not False:
+            _admit(self._threads, dest or self._destination, retain, need_of(message))
         with self._threads.queue.lock:
-            post = self._frame(message, dest, delivery_mode, priority, time_to_live)
+            post = self._frame(message, dest, delivery_mode, priority, time_to_live, retain)
             waiting = self._threads.send(post, message, on_complete)
         self._note_sent(self._threads.wait(waiting))
 
@@ -51,14 +69,18 @@ class MessageProducer(AnyProducer, Closable):
         delivery_mode: int | None = None,
         priority: int | None = None,
         time_to_live: int | None = None,
+        retain: Retain = False,
     ) -> None:
         """Send a message for each body, in order, as `send` does one by one, for a fraction of the cost.
 
         Bodies are bytes, texts, or messages. A property is one value for all messages, or a list or numpy array with
         one for each. Nothing is sent if a body or a property cannot be.
         """
+        if retain is not False:
+            bodies = listed(bodies)
+            _admit(self._threads, dest or self._destination, retain, need_of_all(bodies))
         with self._threads.queue.lock:
-            post = self._frame_many(bodies, dest, properties, delivery_mode, priority, time_to_live)
+            post = self._frame_many(bodies, dest, properties, delivery_mode, priority, time_to_live, retain)
             sending = self._threads.send_many(post, None, None)
         self._note_sent(self._threads.wait(sending), messages_in(post))
 
@@ -70,10 +92,13 @@ class MessageProducer(AnyProducer, Closable):
         delivery_mode: int | None = None,
         priority: int | None = None,
         time_to_live: int | None = None,
+        retain: Retain = False,
     ) -> Future[None]:
         """Send the message like `send`. The future is done when the outcome is known."""
+        if retain is not False:
+            _admit(self._threads, dest or self._destination, retain, need_of(message))
         with self._threads.queue.lock:
-            post = self._frame(message, dest, delivery_mode, priority, time_to_live)
+            post = self._frame(message, dest, delivery_mode, priority, time_to_live, retain)
             self._note_sent(None)
             return self._threads.send_async(post, message, None)
 
@@ -91,7 +116,7 @@ class JMSProducer(AnyJMSProducer):
     """Sends messages of a context to any destination. Cheap to create, and needs no closing."""
 
     def __init__(self, threads: SessionThreads) -> None:
-        super().__init__(threads.core.outbox)
+        super().__init__(threads.core.outbox, threads.core.retaining)
         self._threads = threads
 
     def send(
@@ -107,15 +132,18 @@ class JMSProducer(AnyJMSProducer):
         correlation_id: str | None = None,
         reply_to: Destination | None = None,
         type: str | None = None,  # noqa: A002
+        retain: Retain = False,
     ) -> Self:
         """Send a message, or a body as a message of its kind: str, bytes, mapping, path, None or any other object.
 
         The producer's options, headers and properties override those of the message. The arguments override both, for
-        this message alone.
+        this message alone. With `retain`, keepers keep the message as a last value; see `MessageProducer.send`.
         """
+        if retain is not False:
+            _admit(self._threads, dest, retain, need_of(body))
         with self._threads.queue.lock:
             options = properties, delivery_mode, priority, time_to_live, delivery_delay, correlation_id, reply_to, type
-            waiting = self._threads.send(*self._frame(dest, body, *options), self._async_listener)
+            waiting = self._threads.send(*self._frame(dest, body, *options, retain), self._async_listener)
         self._note_sent(self._threads.wait(waiting))
         return self
 
@@ -128,6 +156,7 @@ class JMSProducer(AnyJMSProducer):
         delivery_mode: int | None = None,
         priority: int | None = None,
         time_to_live: int | None = None,
+        retain: Retain = False,
     ) -> Self:
         """Send a message for each body, in order, as `send` does one by one. If all bodies are bytes, or all are texts,
         this takes a fraction of the time.
@@ -135,8 +164,11 @@ class JMSProducer(AnyJMSProducer):
         A property is one value for all messages, or a list or numpy array with one for each. Nothing is sent if a body
         or a property cannot be.
         """
+        if retain is not False:
+            bodies = listed(bodies)
+            _admit(self._threads, dest, retain, need_of_all(bodies))
         with self._threads.queue.lock:
-            post, messages = self._frame_many(dest, bodies, properties, delivery_mode, priority, time_to_live)
+            post, messages = self._frame_many(dest, bodies, properties, delivery_mode, priority, time_to_live, retain)
             sending = self._threads.send_many(post, messages, self._async_listener)
         self._note_sent(self._threads.wait(sending), messages_in(post))
         return self

@@ -74,14 +74,20 @@ class Session(MessageFactory, Closable):
         messages_max: int | None = None,
         bytes_max: int | None = None,
         block_s: float | str | None = None,
+        last_values: bool = False,
     ) -> MessageConsumer:
         """Create a consumer with a subscription of its own.
 
         `overflow`, `messages_max`, `bytes_max` and `block_s` default to those of the factory. With `no_local` the
         consumer gets nothing that its own connection sends.
+
+        With `last_values`, the consumer first gets what keepers have of messages that were sent with `retain`, flagged
+        with the property `JMS_FJM2_LastValue`, and then all that is sent. Without a keeper, `ready` and each receive
+        raise ResourceAllocationError.
         """
         bounds: dict[str, Any] = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max}
-        inner = run(self._inner.create_consumer, dest, selector, no_local, **bounds, block_s=block_s)
+        bounds |= {"block_s": block_s, "last_values": last_values}
+        inner = run(self._inner.create_consumer, dest, selector, no_local, **bounds)
         return MessageConsumer(inner, self._threads)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:

@@ -30,6 +30,7 @@ from fjm2.cell.client.outgoing import (
     Reason,
     TableLearned,
 )
+from fjm2.cell.wire.commands import Heartbeat
 from fjm2.cell.wire.stored import STORED_TYPE
 from fjm2.cell.wire.table import TableHashes, TableQuery
 from fjm2.messages.errors import JMSError, ResourceAllocationError
@@ -114,6 +115,11 @@ class CellDriver:
     def lacks_table(self) -> bool:
         """True if a cell was heard, and its newest table is not known yet."""
         return self._view.is_heard and not self._view.is_known
+
+    @property
+    def heartbeat(self) -> Heartbeat | None:
+        """Newest heartbeat of the cell's manager; None before a cell is heard."""
+        return self._view.heartbeat
 
     def join(self, connection: StoringConnection) -> None:
         """Put a gate in front of a connection, now or when a cell is heard."""

@@ -15,7 +15,8 @@ from fjm2.messages.batches.array_writer import join_frames
 from fjm2.messages.batches.frame_array import FrameArray
 from fjm2.messages.destination import Destination
 from fjm2.messages.frame import FrameWriter, Parts
-from fjm2.messages.header import HEADER, PERSISTENT
+from fjm2.messages.header import HEADER, PERSISTENT, RETAINED_SEND
+from fjm2.messages.last_values.retained import retained_parts, retained_section
 from fjm2.messages.ledgers.ledger_number import LedgerNumber, is_intact, ledger_number_of
 
 STORED, OTHER, QUEUE = Topic("stored"), Topic("other"), Queue("q")
@@ -462,3 +463,22 @@ async def test_keepers_store_queues_whatever_the_table_names() -> None:
     found = gate.admit_many(QUEUE, array)
     assert found is not None
     assert found[1] is not None
+
+
+@in_loop
+async def test_last_values_wait_for_keepers_whatever_they_store() -> None:
+    gate = open_gate()
+    parts = retained_parts(frame(OTHER), retained_section("", 1))
+    plain, value = gate.admit(OTHER, frame(OTHER)), gate.admit(OTHER, parts)
+    assert plain is not None
+    assert value is not None
+    assert plain[1] is None
+    assert value[1] is not None
+    many = gate.admit_many(OTHER, join_frames([parts, parts])[0])
+    assert many is not None
+    assert many[1] is value[1]
+    assert not gate.holds(OTHER, PERSISTENT)
+    assert gate.holds(OTHER, PERSISTENT | RETAINED_SEND)
+    assert not gate.holds(OTHER, RETAINED_SEND)
+    gate.confirmed_through(Ledger(PRODUCER, EPOCH, 0), 4)
+    assert value[1].done()

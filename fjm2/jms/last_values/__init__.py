@@ -1,0 +1,1 @@
+"""Last values: sends that keepers keep the latest of, and consumers that get these first."""
