@@ -39,6 +39,15 @@ _SIZE_BYTES = 1024  # size of a test message: usual for benchmarks, and fits one
     "--file", "path", type=click.Path(exists=True, dir_okay=False), help="Send this file, of any size, as one message."
 )
 @click.option("--whole", is_flag=True, help="Send all of standard input as one message, not one per line.")
+@click.option(
+    "-r", "--retain", "is_retained", is_flag=True, help="Have keepers keep the message as the last value of the topic."
+)
+@click.option(
+    "--retain-key",
+    "retain_key",
+    metavar="PROPERTY",
+    help="Have them keep the last message for each value of this property.",
+)
 @message_options
 @bus_options
 @timeout_option("Time for subscribers to confirm everything at the end.", 30.0)
@@ -51,6 +60,8 @@ def pub(
     rate: float | None,
     whole: bool,
     path: str | None,
+    is_retained: bool,
+    retain_key: str | None,
     uri: str,
     client_id: str | None,
     timeout_s: float,
@@ -64,11 +75,15 @@ def pub(
     confirmed everything, or at once if there are none. The exit code is 1 if a subscriber did not confirm, or if the
     messages cannot leave this host.
 
+    With --retain or --retain-key, keepers give the message to those who come later: fjm2 sub --last-values. An empty
+    BODY removes it.
+
     \b
     Example: fjm2 pub prices 17.25 -p symbol=ABC
              tail -f log | fjm2 pub logs -
              fjm2 pub test --count 100000 --size 512 --rate 5000
              fjm2 pub images --file disk.img
+             fjm2 pub prices 17.25 -p symbol=ABC --retain-key symbol
     """
     if path is not None and (body is not None or count is not None or size is not None or form["as_bytes"]):
         raise click.UsageError("--file is not valid with BODY, --count, --size or --bytes")
@@ -82,17 +97,21 @@ def pub(
         raise click.UsageError("--count is not valid for standard input")
     if whole and body != STDIN:
         raise click.UsageError("--whole is only valid for standard input: fjm2 pub TOPIC - --whole")
+    retain: bool | str = is_retained if retain_key is None else retain_key
+    if retain is not False and (path is not None or form["non_persistent"]):
+        raise click.UsageError("--retain and --retain-key are not valid with --file or --non-persistent")
     if path is not None:
         run(_pub_file(topic, path, MessageTemplate(**form), uri, client_id, timeout_s, quiet))
         return
     bodies = Bodies(body, whole, count, size or _SIZE_BYTES)
-    run(_pub(topic, bodies, MessageTemplate(**form), rate, uri, client_id, timeout_s, quiet))
+    run(_pub(topic, bodies, MessageTemplate(**form), retain, rate, uri, client_id, timeout_s, quiet))
 
 
 async def _pub(
     topic: Topic,
     bodies: Bodies,
     form: MessageTemplate,
+    retain: bool | str,
     rate: float | None,
     uri: str,
     client_id: str | None,
@@ -108,7 +127,7 @@ async def _pub(
                 await link.bus.ready()
                 tally.subscribers = link.bus.subscribers(topic)
                 tally.began_at = monotonic()
-                await _send(link, topic, bodies, form, Pace(rate), tally)
+                await _send(link, topic, bodies, form, retain, Pace(rate), tally)
                 if form.non_persistent:
                     await link.sent()
                 else:
@@ -184,7 +203,15 @@ class _Tally:
         return f"{told}; {counted(self.subscribers, 'subscriber') if self.subscribers else 'no known subscribers'}"
 
 
-async def _send(link: BusLink, topic: Topic, bodies: Bodies, form: MessageTemplate, pace: Pace, tally: _Tally) -> None:
+async def _send(
+    link: BusLink,
+    topic: Topic,
+    bodies: Bodies,
+    form: MessageTemplate,
+    retain: bool | str,
+    pace: Pace,
+    tally: _Tally,
+) -> None:
     producer = link.session.create_producer(topic)
     form.configure(producer)
     async for body in bodies:
@@ -192,7 +219,7 @@ async def _send(link: BusLink, topic: Topic, bodies: Bodies, form: MessageTempla
         message = form.message(body)
         if bodies.is_test:
             message.set_object_property(NUMBER, tally.messages + 1)
-        await producer.send(message)
+        await producer.send(message, retain=retain)
         tally.messages += 1
         tally.bytes += len(body)
 

@@ -36,6 +36,7 @@ from .support.rendering import formatter_for, saving
     type=click.Choice([overflow.value for overflow in Overflow]),
     help="If the output is too slow: block the publishers, or drop messages.",
 )
+@click.option("--last-values", is_flag=True, help="Print first what keepers have of messages sent with --retain.")
 @bus_options
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def sub(
@@ -48,6 +49,7 @@ def sub(
     no_newline: bool,
     save_to: str | None,
     overflow: str,
+    last_values: bool,
     uri: str,
     client_id: str | None,
     quiet: bool,
@@ -63,11 +65,12 @@ def sub(
              fjm2 sub prices --json --count 10
              fjm2 sub "prices.>" --headers
              fjm2 sub images --save-to downloads
+             fjm2 sub "prices.>" --last-values
     """
     show = formatter_for(as_json, with_headers, no_newline)
     if save_to is not None:
         show = saving(show, save_to)
-    run(_sub(topic, selector, count, timeout_s, Printer(show), overflow, uri, client_id, quiet))
+    run(_sub(topic, selector, count, timeout_s, Printer(show), overflow, last_values, uri, client_id, quiet))
 
 
 async def _sub(
@@ -77,13 +80,14 @@ async def _sub(
     timeout_s: float | None,
     printer: Printer,
     overflow: str,
+    last_values: bool,
     uri: str,
     client_id: str | None,
     quiet: bool,
 ) -> int:
     is_read = True
     async with open_bus_link(uri, client_id) as link:
-        consumer = link.session.create_consumer(topic, selector, overflow=overflow)
+        consumer = link.session.create_consumer(topic, selector, overflow=overflow, last_values=last_values)
         await consumer.ready()
         if not quiet:
             say(f"listening on {topic}")
