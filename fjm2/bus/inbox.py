@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias, cast
 from fjm2.base.errors import ConfigError
 from fjm2.base.quantities import check_count, seconds_setting
 from fjm2.messages.destination import Destination, TopicPattern
+from fjm2.messages.errors import JMSError
 from fjm2.messages.files.file_message import ProgressListener
 from fjm2.messages.header import (
     CONNECTION_ID,
@@ -192,6 +193,7 @@ class Inbox:
 
     is_shared = False
     """True if several consumers share the messages. Each of them then takes one message at a time."""
+    failure: JMSError | None = None
 
     def __init__(
         self,
@@ -215,8 +217,7 @@ class Inbox:
         self.again: deque[Delivery] = deque()
         """Messages to deliver again, before all others."""
         self.is_full = False
-        """True while the router takes nothing from the bus because of this inbox. It stays False in an inbox that drops
-        messages."""
+        """True while the router takes nothing from the bus because of this inbox: never of one that drops messages."""
         self.times_full = 0
         self.is_closed = False
         self.wake: Callable[[], None] | None = None

@@ -163,8 +163,8 @@ class Endpoint:
         return self.values.ready_of(inbox) if "values" in self.__dict__ else self.ready
 
     async def cell(self, subject: str) -> "CellDriver":
-        """Return what deals with the cell, for a call about `subject`. Raise ResourceAllocationError if there is no sign
-        of a cell, or none serves for `confirm_timeout_s`."""
+        """Return what deals with the cell, for a call about `subject`. Raise ResourceAllocationError if there is no
+        sign of a cell, or none serves for `confirm_timeout_s`."""
         driver = await self.sending.heard_cell()
         self.check_open()
         if driver is None:

@@ -88,7 +88,10 @@ class ListenerTask:
         inbox.listener = listener
         if listener is None:
             self.ready.remove(inbox)
-        elif not inbox.is_closed:
+            return
+        if inbox.failure is not None:
+            self._report(inbox.failure)
+        if not inbox.is_closed:
             # Unless some messages come again, it gets them by the short way.
             if not (isinstance(listener, ThreadListener) or inbox.is_shared or self._deliveries.is_tracking):
                 inbox.begin_runs()
