@@ -14,6 +14,7 @@ from fjm2.base.missing_extras import lack_of
 from fjm2.base.quantities import counted
 from fjm2.cell.wire.ranges import DECISION_LANE
 from fjm2.messages.frame import FrameReader
+from fjm2.messages.header import FILE, KIND
 from fjm2.messages.message import open_message
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.inspection import ExportedMessage
@@ -58,6 +59,9 @@ class _Rows:
             say(f"{place} cannot be read: it is no frame")
             return None
         _, start, body, end, header = frames[0]
+        if header[KIND] == FILE:
+            say(f"{place} cannot be read: it belongs to a file, and keepers do not keep files")
+            return None
         message = open_message(one.frame[start:body], one.frame[body:end], header)
         try:
             told = described(message)

@@ -12,9 +12,10 @@ from typing import Final
 from fjm2.base.ledger import Ledger
 from fjm2.messages.batches.frame_array import FrameArray
 from fjm2.messages.destination import QUEUE_FLAG, Destination
-from fjm2.messages.errors import JMSError
+from fjm2.messages.errors import JMSError, ResourceAllocationError
+from fjm2.messages.files.parts import is_begin
 from fjm2.messages.frame import Parts
-from fjm2.messages.header import FLAGS, MARKS_AT, PERSISTENT, PRIORITY, RETAINED, RETAINED_SEND
+from fjm2.messages.header import FLAGS, IN_PARTS, MARKS_AT, PERSISTENT, PRIORITY, RETAINED, RETAINED_SEND
 from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES, LedgerNumber, with_ledger_number
 
 from ..lane import LANE_COUNT, LANE_OF_PRIORITY
@@ -103,16 +104,26 @@ class LedgerGate:
         return bool(flags & RETAINED_SEND) or _is_kept(destination, is_stored)
 
     def admit(self, destination: Destination, parts: Parts) -> "tuple[Parts, asyncio.Future[None] | None] | None":
-        """Number a frame, unless it needs no number."""
+        """Number a frame, unless it needs no number.
+
+        Of a file, only the first frame has a number: if keepers store it all the same, because they know of a
+        subscription that this gate does not know yet, its subscriber is told. Raise ResourceAllocationError for that
+        frame if the file would have to be stored.
+        """
         head, body = parts
         flags, is_stored = head[FLAGS], self.is_stored
         if self._error is not None:
             raise self._error
         if is_stored is None or not (flags & PERSISTENT or destination.kind_flags == QUEUE_FLAG):
             return parts, None
+        has_future = flags & PERSISTENT and (head[MARKS_AT] & RETAINED or _is_kept(destination, is_stored))
+        if flags & IN_PARTS:
+            if not is_begin(body):
+                return parts, None
+            if has_future:
+                raise _file_refused(destination)
         lane = LANE_OF_PRIORITY[head[PRIORITY]]
         ledger = self._ledgers[lane]
-        has_future = flags & PERSISTENT and (head[MARKS_AT] & RETAINED or _is_kept(destination, is_stored))
         size = len(head) + len(body) + LEDGER_SECTION_BYTES
         if has_future and not self._room.has(lane, size):
             return None
@@ -290,6 +301,14 @@ class LedgerGate:
 def _is_kept(destination: Destination, is_stored: Callable[[int], bool]) -> bool:
     """Return True if keepers store what is sent to a destination."""
     return destination.kind_flags == QUEUE_FLAG or is_stored(destination.frame_hash)
+
+
+def _file_refused(destination: Destination) -> JMSError:
+    return ResourceAllocationError(
+        f"{destination} has a durable or shared subscription, and keepers do not keep files: send it with delivery "
+        "mode NON_PERSISTENT, which only other subscribers get, or as a BytesMessage",
+        "files_not_kept",
+    )
 
 
 def _retrieve(future: "asyncio.Future[None]") -> None:

@@ -15,6 +15,7 @@ from fjm2.bus.routing import targets
 from fjm2.bus.routing.targets import ReceivedRun
 from fjm2.messages.destination import Topic
 from fjm2.messages.errors import MessageFormatError
+from fjm2.messages.files.parts import BEGIN, decode_begin, decode_part
 from fjm2.messages.frame import Frame, is_sent_to, look_up
 from fjm2.messages.header import CONNECTION_ID, FILE, FRAME_BYTES, KIND
 from fjm2.messages.selector import Selector
@@ -51,7 +52,7 @@ class DurableInbox(Inbox):
     takes what is done, and has the cell acknowledge it.
     """
 
-    __slots__ = ("_done", "_life", "_settling", "done_count", "late_count", "on_done")
+    __slots__ = ("_done", "_life", "_settling", "done_count", "late_count", "on_done", "on_file")
 
     def __init__(
         self,
@@ -68,6 +69,8 @@ class DurableInbox(Inbox):
         self.on_done: Callable[[bool], None] = lambda _: None
         """Called when something is done. The argument is True if the client is done with it, and False if the consumer
         did not want it."""
+        self.on_file: Callable[[str, int], None] = lambda _name, _size: None
+        """Called with name and size of a file that the consumer wanted, and does not get: keepers do not keep files."""
         self.done_count = 0
         """Messages that are done since `take_done`."""
         self._done: dict[Ledger, RangeSet] = {}
@@ -107,16 +110,21 @@ class DurableInbox(Inbox):
         buffer, start, _, _, header = frame
         if self.left_out == header[CONNECTION_ID] or not is_sent_to(buffer, start, header, self.destination):
             return False
-        if header[KIND] == FILE:  # keepers have its parts, and nobody to put them together
-            self.note_loss(Loss.UNSELECTABLE)
-            return False
-        if self.selector is None:
-            return True
         try:
-            return self.selector.evaluate(partial(look_up, buffer, start, header))
+            is_selected = self.selector is None or self.selector.evaluate(partial(look_up, buffer, start, header))
+            if is_selected and header[KIND] == FILE:
+                self._tell_file(frame)
         except MessageFormatError:
             self.note_loss(Loss.UNSELECTABLE)
             return False
+        return is_selected and header[KIND] != FILE
+
+    def _tell_file(self, frame: Frame) -> None:
+        """Tell of a file by its first frame. Raise MessageFormatError if it is malformed."""
+        buffer, start, body, end, header = frame
+        part = decode_part(buffer, start, header)
+        if part is None or part.form == BEGIN:
+            self.on_file(*decode_begin(buffer[body:end]))
 
     def _deliver_again(self, received: Received) -> None:
         self.messages_received += 1

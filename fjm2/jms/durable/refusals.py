@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from fjm2.base.quantities import counted
 from fjm2.bus.config import BusConfig
 from fjm2.bus.errors import MessagesLostError
 from fjm2.cell.service.reasons import TEXTS, Reason
@@ -52,6 +53,17 @@ def ended(subject: str, topic: Topic) -> JMSError:
         f"{subject}: the keepers heard nothing of this session for too long. The subscription ends with its last "
         "consumer: if there was no other, messages that were sent meanwhile are lost. Use a durable one to keep them",
         topics=(topic,),
+    )
+
+
+def file_lost(subject: str, topic: Topic, name: str, size: int) -> JMSError:
+    """Return the error of a file that was sent before its sender knew of the subscription."""
+    return MessagesLostError(
+        f"{subject}: the file {name!r} of {counted(size, 'byte')} was sent, and does not come: keepers do not keep "
+        "files. Have it sent again with delivery mode NON_PERSISTENT, to a consumer that is not durable, or as a "
+        "BytesMessage",
+        topics=(topic,),
+        messages=1,
     )
 
 

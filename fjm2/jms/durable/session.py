@@ -19,7 +19,7 @@ from ..settings import SessionMode
 from .consumer import DurableConsumer, Wanted
 from .inbox import DurableInbox, OneByOneInbox
 from .publishers import wait_for_publishers
-from .refusals import ended, fenced, refusal, silent_cell
+from .refusals import ended, fenced, file_lost, refusal, silent_cell
 
 if TYPE_CHECKING:
     from ..dispatcher import Dispatcher
@@ -78,6 +78,7 @@ class DurableSession:
         left_out = endpoint.connection_id if wanted.no_local else None
         settings, report_loss = endpoint.settings.consumer, endpoint.subscriptions.report_loss
         inbox = kind(wanted.topic, selector, left_out, settings, lambda: None, report_loss)
+        inbox.on_file = lambda name, size: endpoint.report(file_lost(str(wanted), wanted.topic, name, size))
         consumer = DurableConsumer(self._client, wanted, inbox, self.mode)
         endpoint.subscriptions.adopt(inbox, self._session)
         self.consumers.append(consumer)

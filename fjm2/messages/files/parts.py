@@ -90,6 +90,11 @@ def decode_part(buffer: bytes, start: int, header: Header) -> Part | None:
     return Part(form, number, at + _PART.size, end)
 
 
+def is_begin(body: bytes) -> bool:
+    """Return True for the body of a first frame."""
+    return body[:1] == bytes((BEGIN,))
+
+
 def is_later_part(buffer: bytes, start: int, header: Header) -> bool:
     """Return True if a frame belongs to a file, and is not its first."""
     if header[KIND] != FILE:

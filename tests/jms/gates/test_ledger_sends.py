@@ -275,30 +275,44 @@ async def test_held_messages_fail_when_the_gate_closes(port: int) -> None:
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
-async def test_the_parts_of_a_file_are_numbered_and_stored(port: int, tmp_path: Path, is_awaited: bool) -> None:
+async def test_a_file_that_would_have_to_be_stored_is_refused_and_not_sent(
+    port: int, tmp_path: Path, is_awaited: bool
+) -> None:
+    (tmp_path / "file").write_bytes(bytes(200_000))
+    async with opened(port) as lab:
+        message, producer = lab.sending.create_session().create_file_message(tmp_path / "file"), lab.producer()
+        send = producer.send(message) if is_awaited else producer.send_async(message)
+        with pytest.raises(ResourceAllocationError, match="keepers do not keep files: send it with delivery mode NON"):
+            await asyncio.wait_for(send, WAIT_S)
+        send = asyncio.ensure_future(producer.send(TextMessage("behind")))
+        await eventually(lambda: lab.heard == ["behind"])
+        lab.confirm()
+        await asyncio.wait_for(send, WAIT_S)
+        assert (lab.tap.sequences, lab.tap.unnumbered) == ([1], 0)
+
+
+@pytest.mark.parametrize("topic", [STORED, OTHER])
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_a_file_that_is_not_stored_reaches_subscribers(
+    port: int, tmp_path: Path, is_awaited: bool, topic: Topic
+) -> None:
     content = bytes(range(256)) * 2000
     (tmp_path / "file").write_bytes(content)
+    mode = DeliveryMode.NON_PERSISTENT if topic is STORED else DeliveryMode.PERSISTENT
     async with opened(port) as lab:
-        consumer = lab.receiving.create_session().create_consumer(STORED)
+        consumer = lab.receiving.create_session().create_consumer(topic)
         await consumer.ready()
-        message = lab.sending.create_session().create_file_message(tmp_path / "file")
-        producer = lab.producer()
-        send = asyncio.ensure_future(producer.send(message) if is_awaited else producer.send_async(message))
-        for _ in range(1000):
-            lab.confirm()
-            if send.done():
-                break
-            await asyncio.sleep(0.005)
-        await asyncio.wait_for(send, WAIT_S)
+        await lab.sending.ready()
+        message, producer = (
+            lab.sending.create_session().create_file_message(tmp_path / "file"),
+            lab.producer(topic=topic),
+        )
+        how = producer.send if is_awaited else producer.send_async
+        await asyncio.wait_for(how(message, delivery_mode=mode), WAIT_S)
         received = await consumer.receive(WAIT_S)
         assert await asyncio.to_thread(Path(received.path).read_bytes) == content
-        assert lab.tap.sequences == list(range(1, 2 + -(-len(content) // (64 << 10))))
-        assert lab.tap.unnumbered == 0
-        send = asyncio.ensure_future(producer.send(message))
-        await eventually(lambda: lab.gate.unconfirmed > 0)
-        lab.gate.fail(FULL)
-        with pytest.raises(ResourceAllocationError, match="the store is full"):
-            await asyncio.wait_for(send, WAIT_S)
+        assert lab.tap.sequences == ([1] if topic is OTHER else [])
+        assert lab.tap.unnumbered == -(-len(content) // (64 << 10)) + (topic is STORED)
 
 
 async def commit(lab: Lab) -> None:

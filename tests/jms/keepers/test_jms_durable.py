@@ -6,6 +6,7 @@ Their names begin with the number of the case: A1 to A11, X1 to X9, U2, U5 to U9
 import asyncio
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,16 +17,20 @@ from fjm2 import jms
 from fjm2.base.errors import ConfigError
 from fjm2.bus.presence import Announcement
 from fjm2.jms import (
+    DeliveryMode,
+    FileMessage,
     IllegalStateError,
     InvalidClientIDError,
     InvalidDestinationError,
     InvalidSelectorError,
     MessageFormatError,
+    MessagesLostError,
     ResourceAllocationError,
     SessionMode,
     TextMessage,
     Topic,
 )
+from fjm2.jms.sends.cell_client import CellClient
 
 _PORT = 31_900
 """Port of the keeper. It lies above those of tests."""
@@ -460,3 +465,58 @@ async def test_x2_commit_acknowledges_and_rollback_does_not(kept: Api, topic: To
     await context.close()
     context = await reader(kept, topic)
     assert await bodies(await context.create_durable_consumer(topic, "name"), 1) == ["c"]
+
+
+# Files.
+
+
+async def test_a_file_is_refused_while_keepers_would_have_to_keep_it(kept: Api, topic: Topic, tmp_path: Path) -> None:
+    (tmp_path / "disk.img").write_bytes(bytes(300_000))
+    await subscribed(kept, topic)
+    context, problems = await kept.context(), []
+    context.exception_listener = problems.append
+    consumer = await context.create_consumer(topic)
+    await context.ready()
+    await context.send(topic, "a")
+    with pytest.raises(ResourceAllocationError, match="keepers do not keep files") as caught:
+        await context.send(topic, tmp_path / "disk.img")
+    assert caught.value.error_code == "files_not_kept"
+    await context.send(topic, tmp_path / "disk.img", delivery_mode=DeliveryMode.NON_PERSISTENT)
+    await context.send(topic, "b")
+    assert await consumer.receive_body(str, WAIT_S) == "a"
+    file = await consumer.receive(FileMessage, WAIT_S)
+    assert (file.name, file.size) == ("disk.img", 300_000)
+    assert await consumer.receive_body(str, WAIT_S) == "b"
+    away = await reader(kept, topic)
+    away.exception_listener = problems.append
+    assert await bodies(await away.create_durable_consumer(topic, "name"), 2) == ["a", "b"]
+    assert problems == []
+
+
+async def test_a_file_of_a_sender_that_did_not_know_of_the_subscription_is_told_once(
+    kept_uri: str, topic: Topic, tmp_path: Path
+) -> None:
+    (tmp_path / "disk.img").write_bytes(bytes(300_000))
+    problems: list[Exception] = []
+    factory = jms.ConnectionFactory(kept_uri, client_id=client_of(topic))
+    async with factory.create_context() as away:
+        await away.create_durable_consumer(topic, "name")
+    async with jms.ConnectionFactory(kept_uri).create_context() as context:
+        await context.ready()
+        await context.send(topic, "a")
+        driver = CellClient.of(context._connection._core.check_open().bus).driver
+        assert driver is not None
+        for gate in driver.gates:
+            gate.is_stored = lambda _: False
+        await context.send(topic, tmp_path / "disk.img")
+    async with jms.ConnectionFactory(kept_uri).create_context() as context:
+        await context.ready()
+        await context.send(topic, "b")
+    async with factory.create_context() as away:
+        away.exception_listener = problems.append
+        consumer = await away.create_durable_consumer(topic, "name")
+        assert sorted([str(await consumer.receive_body(str, WAIT_S)) for _ in range(2)]) == ["a", "b"]
+        await eventually(lambda: bool(problems))
+        assert await consumer.receive(0.3) is None
+    assert [type(each) for each in problems] == [MessagesLostError]
+    assert "the file 'disk.img' of 300,000 bytes was sent, and does not come" in str(problems[0])

@@ -10,6 +10,7 @@ from fjm2.bus.inbox import ConsumerSettings, Inbox, Received
 from fjm2.bus.losses.kinds import Loss
 from fjm2.jms.durable.inbox import MESSAGES_MAX, DurableInbox
 from fjm2.messages.destination import Destination, Topic
+from fjm2.messages.files.parts import data_parts, encode_begin
 from fjm2.messages.frame import FrameWriter, frame_alone
 from fjm2.messages.header import FILE, PERSISTENT, Kind
 from fjm2.messages.ledgers.ledger_number import with_ledger_number
@@ -19,6 +20,7 @@ TOPIC, OTHER = Topic("prices"), Topic("news")
 LEDGER, SECOND = Ledger(5, 0, 0), Ledger(6, 0, 0)
 CONNECTION = 77
 WRITER = FrameWriter(CONNECTION)
+WRITER_HEAD = WRITER.write_body(FILE, b"", b"", TOPIC, PERSISTENT, 4, 1)[0]
 
 
 def frame(body: bytes, destination: Destination = TOPIC, kind: int = Kind.BYTES, priority: int = 4) -> bytes:
@@ -40,6 +42,8 @@ class Consumer:
             TOPIC, parsed, left_out, settings or ConsumerSettings(), self._note_room, self._note_loss
         )
         self.inbox.on_done = self.done.append
+        self.files: list[tuple[str, int]] = []
+        self.inbox.on_file = lambda name, size: self.files.append((name, size))
 
     def _note_room(self) -> None:
         self.rooms += 1
@@ -79,15 +83,28 @@ def test_what_is_released_is_done_by_ledger_and_range() -> None:
 
 def test_what_is_not_wanted_is_done_at_once() -> None:
     one = Consumer("JMSPriority > 4", left_out=CONNECTION + 1)
-    one.take(frame(b"low"), frame(b"high", priority=5), frame(b"elsewhere", OTHER), frame(b"part", kind=FILE))
+    one.take(frame(b"low"), frame(b"high", priority=5), frame(b"elsewhere", OTHER), frame(b"low, too"))
     assert one.pop().body == b"high"
     assert one.inbox.pop() is None
     assert one.done == [False]
     assert one.inbox.take_done() == {LEDGER: RangeSet([(1, 2), (3, 5)])}
-    assert one.losses == [Loss.UNSELECTABLE], "the file is told"
+    assert one.losses == []
     local = Consumer(left_out=CONNECTION)
     local.take(frame(b"mine"))
     assert local.inbox.pop() is None
+
+
+def test_a_file_is_told_by_its_first_frame_if_it_is_wanted() -> None:
+    one = Consumer("JMSPriority > 4")
+    begin, data = encode_begin(40_000_000, "disk.img"), data_parts(WRITER_HEAD, 0, b"x")[1]
+    one.take(*(frame(body, kind=FILE, priority=priority) for priority in (4, 5) for body in (begin, data, data)))
+    assert one.files == [("disk.img", 40_000_000)]
+    assert one.losses == []
+    assert one.inbox.take_done() == {LEDGER: RangeSet([(1, 7)])}
+    one.take(frame(b"", kind=FILE, priority=5), frame(b"malformed", kind=FILE, priority=5), first=7)
+    assert len(one.files) == 1
+    assert one.losses == [Loss.UNSELECTABLE]
+    assert one.inbox.pop() is None
 
 
 def test_what_was_delivered_before_is_flagged_and_comes_first() -> None:

@@ -10,12 +10,13 @@ from fjm2.base.ledger import Ledger
 from fjm2.bus.ledgers.destinations import REQUESTS
 from fjm2.bus.ledgers.ledger_gate import LedgerGate
 from fjm2.bus.ledgers.ledger_room import LedgerRoom
-from fjm2.jms import BytesMessage, JMSError, Queue, Topic, UnconfirmedError
+from fjm2.jms import BytesMessage, JMSError, Queue, ResourceAllocationError, Topic, UnconfirmedError
 from fjm2.messages.batches.array_writer import join_frames
 from fjm2.messages.batches.frame_array import FrameArray
 from fjm2.messages.destination import Destination
+from fjm2.messages.files.parts import cancel_parts, data_parts, encode_begin
 from fjm2.messages.frame import FrameWriter, Parts
-from fjm2.messages.header import HEADER, PERSISTENT, RETAINED_SEND
+from fjm2.messages.header import FILE, HEADER, IN_PARTS, PERSISTENT, RETAINED_SEND
 from fjm2.messages.last_values.retained import retained_parts, retained_section
 from fjm2.messages.ledgers.ledger_number import LedgerNumber, is_intact, ledger_number_of
 
@@ -53,6 +54,12 @@ def open_gate(stream_bytes: int = 1 << 20, room: LedgerRoom | None = None, produ
     return gate
 
 
+def file_frames(destination: Destination, flags: int = PERSISTENT) -> tuple[Parts, Parts, Parts]:
+    """Return the first frame of a file, one with data, and one that cancels it."""
+    first = WRITER.write_body(FILE, b"", encode_begin(9, "a.bin"), destination, flags | IN_PARTS, 4, 0)
+    return first, data_parts(first[0], 0, b"part"), cancel_parts(first[0], "why")
+
+
 def admitted(
     gate: LedgerGate, destination: Destination = STORED, **how: int
 ) -> tuple[int | None, "asyncio.Future[None] | None"]:
@@ -86,6 +93,31 @@ async def test_what_needs_storing_is_numbered_and_the_rest_is_not() -> None:
     assert not gate.holds(STORED, 0)
     unchanged = frame(OTHER, flags=0)
     assert gate.admit(OTHER, unchanged) == (unchanged, None)
+
+
+@in_loop
+async def test_of_a_file_that_is_not_stored_the_first_frame_is_numbered() -> None:
+    gate = open_gate()
+    first, *others = file_frames(OTHER)
+    found = gate.admit(OTHER, first)
+    assert found is not None
+    assert (number_of(found[0]), found[1]) == (LedgerNumber(PRODUCER, EPOCH, 1), None)
+    gate.is_stored = lambda _: True  # since a moment ago
+    assert [gate.admit(OTHER, part) for part in others] == [(part, None) for part in others]
+    assert gate.newest(0).sequence == 1
+
+
+@in_loop
+async def test_a_file_that_would_have_to_be_stored_is_refused() -> None:
+    gate = open_gate()
+    for destination in (STORED, QUEUE):
+        with pytest.raises(ResourceAllocationError, match="keepers do not keep files") as caught:
+            gate.admit(destination, file_frames(destination)[0])
+        assert str(destination) in str(caught.value)
+        assert caught.value.error_code == "files_not_kept"
+    passed = file_frames(STORED, flags=0)
+    assert [gate.admit(STORED, part) for part in passed] == [(part, None) for part in passed]
+    assert (gate.newest(0).sequence, gate.unconfirmed) == (0, 0)
 
 
 @in_loop
