@@ -1,7 +1,7 @@
 """One bus's part in presence: it announces its own connections, and learns of others from their announcements."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from random import Random
 from typing import Final, NamedTuple
 
@@ -126,13 +126,19 @@ class Membership:
         topic = destination.frame_hash
         return sum(own.subscribes(topic) for own in self._announced.values()) + self.presence.subscribers(topic)
 
-    def subscriber_names(self, destination: Destination) -> list[str]:
-        """Return the names of the known connections that subscribe to a destination, for people."""
+    def subscriber_names(self, destination: Destination) -> dict[int, str]:
+        """Return the names of the known connections that subscribe to a destination, for people, by connection id."""
         topic = destination.frame_hash
-        own = [one.client_id or "this process" for one in self._announced.values() if one.subscribes(topic)]
-        return [_printable(name) for name in own] + _names_of(self.presence.peers, topic)
+        own = {
+            connection_id: _printable(one.client_id or "this process")
+            for connection_id, one in self._announced.items()
+            if one.subscribes(topic)
+        }
+        return own | _names_of(self.presence.peers, topic)
 
-    def describe_asked(self, destination: Destination, asked_at: float, earlier: Collection[str] | None = None) -> str:
+    def describe_asked(
+        self, destination: Destination, asked_at: float, earlier: Mapping[int, str] | None = None
+    ) -> str:
         """Return how many subscribers of a destination were asked for a reply, and the first few of them, for people.
 
         `earlier` has the names of the subscribers that were known soon after the request was sent at `asked_at`, or is
@@ -141,10 +147,9 @@ class Membership:
         """
         here = self.subscriber_names(destination)
         left = _names_of(self.presence.left_since(asked_at), destination.frame_hash)
-        known = list(here if earlier is None else earlier)
-        known += [name for name in left if name not in known]
-        names = [name if name in known else f"{name} (known only since)" for name in here]
-        names += [f"{name} (gone since)" for name in known if name not in here]
+        known = left | dict(here if earlier is None else earlier)
+        names = [name if one in known else f"{name} (known only since)" for one, name in here.items()]
+        names += [f"{name} (gone since)" for one, name in known.items() if one not in here]
         if not names:
             return f"no subscriber of it is known: is its service running, on {self._place}?"
         return f"asked {counted(len(names), 'subscriber')}: {listed(names)}"
@@ -276,12 +281,14 @@ class Membership:
         self.receivers.close()
 
 
-def _names_of(peers: Iterable[Peer], topic: int) -> list[str]:
-    """Return the names of those peers that subscribe to a topic, for people."""
+def _names_of(peers: Iterable[Peer], topic: int) -> dict[int, str]:
+    """Return the names of those peers that subscribe to a topic, for people, by connection id."""
     wanted = frozenset((topic,))
-    return [
-        _printable(peer.client_id or f"node {node_text(peer.node_id)}") for peer in peers if peer.subscribes(wanted)
-    ]
+    return {
+        peer.connection_id: _printable(peer.client_id or f"node {node_text(peer.node_id)}")
+        for peer in peers
+        if peer.subscribes(wanted)
+    }
 
 
 def _printable(name: str) -> str:

@@ -66,7 +66,7 @@ async def _request(
     client_id: str | None,
 ) -> int:
     message = form.message(await read_all() if body == STDIN else os.fsencode(body))
-    known: list[str] = []
+    known: dict[int, str] = {}
     asked_at = asyncio.get_running_loop().time()
     async with open_bus_link(uri, client_id) as link:
         try:

@@ -341,7 +341,7 @@ class JMSContext(MessageFactory):
         """
         requests = self._requests()
         membership = connection_core_of(self._connection).check_open().bus.membership
-        earlier: list[str] | None = None
+        earlier: dict[int, str] | None = None
         loop = asyncio.get_running_loop()
 
         def note() -> None:

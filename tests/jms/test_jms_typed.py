@@ -329,6 +329,20 @@ async def test_a_request_says_who_came_after_it_was_sent(api: Api) -> None:
         await asking
 
 
+async def test_a_request_tells_a_restarted_service_from_the_one_that_was_asked(api: Api) -> None:
+    context, service = await api.context(), await api.context(client_id="paris")
+    await (await service.create_consumer(TOPIC)).ready()
+    asking = asyncio.create_task(context.request(TOPIC, "hello", timeout=2.0))
+    await asyncio.sleep(0.5)
+    await service.close()
+    service = await api.context(client_id="paris")
+    await (await service.create_consumer(TOPIC)).ready()
+    with pytest.raises(
+        NoReplyError, match=r"asked 2 subscribers: paris \(known only since\) and paris \(gone since\)$"
+    ):
+        await asking
+
+
 async def test_requests_wait_for_half_a_minute_by_default(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float | None] = []
     timeout = asyncio.timeout
