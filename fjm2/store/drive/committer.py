@@ -16,7 +16,11 @@ COMMIT_S_MIN = 0.0005
 """Time between the beginnings of two commits under load: what comes in it shares a sync."""
 BUSY_S = 0.004
 """The same behind a batch of BUSY_BYTES or more: one of a stream, whose senders do not wait for each message."""
-BUSY_BYTES = 64 << 10
+BUSY_BYTES = 16 << 10
+BUSY_S_MAX = 0.016
+_FILL_PART = 8
+"""Part (1/8) of the time that `fill` may take of a loop with a stream. A loop that is short of time has fewer commits,
+each with more in it, and gets along with less."""
 
 
 class Committer:
@@ -49,6 +53,8 @@ class Committer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._began_at = 0.0
+        self._fill_s = 0.0
+        """Time that `fill` took before the last write."""
         self._is_kicking = False
         """True if `kick` is called soon, or at the moment."""
         self._thread = threading.Thread(target=self._perform, name="fjm2-store", daemon=True)
@@ -70,7 +76,9 @@ class Committer:
         if not self._idle.is_set() or not self._thread.is_alive():
             return
         self._is_kicking = True
+        began = self._loop.time()
         self.fill()
+        self._fill_s = self._loop.time() - began
         self._is_kicking = False
         if self.journal.error is None and self.journal.wants_checkpoint:
             self.journal.start_checkpoint(self._state())
@@ -121,8 +129,7 @@ class Committer:
             return
         before = self.journal.lsn
         lsn = self.journal.handle_synced(write)
-        is_busy = isinstance(write, BatchWrite) and write.length >= BUSY_BYTES
-        rest = self._began_at + (BUSY_S if is_busy else COMMIT_S_MIN) - self._loop.time()
+        rest = self._began_at + self._interval_s(write) - self._loop.time()
         # The next write is on its way while the caller learns of this one.
         if rest > 0 and lsn != before:
             self._loop.call_later(rest, self._go_on)
@@ -130,6 +137,12 @@ class Committer:
             self._go_on()
         if lsn != before:
             self._on_synced(lsn)
+
+    def _interval_s(self, write: Write) -> float:
+        """Return the time between the beginnings of a write and the next one."""
+        if not isinstance(write, BatchWrite) or write.length < BUSY_BYTES:
+            return COMMIT_S_MIN
+        return min(max(BUSY_S, _FILL_PART * self._fill_s), BUSY_S_MAX)
 
     def _go_on(self) -> None:
         self._idle.set()
