@@ -86,14 +86,17 @@ class FrameIntake:
         self.has_decisions = False
         """True if some of them are decisions."""
 
-    def gather(self, sender_id: int, frames: list[Frame]) -> None:
-        """Keep the frames that end in one run of a lane until `take_gathered`: many cost little more than one."""
+    def gather(self, sender_id: int, frames: list[Frame]) -> bool:
+        """Keep the frames that end in one run of a lane until `take_gathered`: many cost little more than one. Return
+        False if none of them is the cell's."""
         numbered = [frame for frame in frames if frame[4][SECTION_BYTES] >= LEDGER_SECTION_BYTES]
-        if numbered:
-            self._gathered.setdefault(sender_id, []).append(numbered)
-            self.gathered_bytes += sum(frame[4][FRAME_BYTES] for frame in numbered)
-            # A manager sends nothing but decisions.
-            self.has_decisions = self.has_decisions or numbered[0][4][DESTINATION_HASH] == DECISIONS.frame_hash
+        if not numbered:
+            return False
+        self._gathered.setdefault(sender_id, []).append(numbered)
+        self.gathered_bytes += sum(frame[4][FRAME_BYTES] for frame in numbered)
+        # A manager sends nothing but decisions.
+        self.has_decisions = self.has_decisions or numbered[0][4][DESTINATION_HASH] == DECISIONS.frame_hash
+        return True
 
     def take_gathered(self) -> None:
         """Take what was gathered."""

@@ -113,7 +113,8 @@ class Keeper:
         self._service = ServiceDriver(self.cell, self.journal, store.disk, replays, self._advance, self._fail)
         self._intake.topics = lambda: self._service.hashes
         self._intake.note_values = self._service.values.note
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: tuple[float, asyncio.TimerHandle] | None = None
+        """Time at which something is due, and the handle of the call."""
         self._is_settling = False
         self._retry_at = 0.0
         self._begin()
@@ -144,8 +145,8 @@ class Keeper:
 
     def take_run(self, sender_id: int, frames: list[Frame]) -> None:
         """Gather the frames of a run of some lane until the next commit. Implements `RunTap`."""
-        self._intake.gather(sender_id, frames)
-        self._settle_soon()
+        if self._intake.gather(sender_id, frames):
+            self._settle_soon()
 
     def _take_decisions(self) -> None:
         if self._intake.has_decisions:
@@ -282,12 +283,21 @@ class Keeper:
             self._handle_event(event)
         while (message := cell.poll_message()) is not None:
             self._send(message)
-        if self._timer is not None:
-            self._timer.cancel()
         # Whoever waits until publishers know a subscription waits for keepers too: they publish decisions.
         self.bus.membership.announcer.table_version = cell.replica.table.version
-        due_at = cell.poll_timeout()
-        self._timer = self._loop.call_at(due_at, self._advance) if due_at < float("inf") else None
+        self._arm(cell.poll_timeout())
+
+    def _arm(self, due_at: float) -> None:
+        """Have `_expire` called at a time, or not at all."""
+        if self._timer is not None:
+            if self._timer[0] == due_at:
+                return
+            self._timer[1].cancel()
+        self._timer = (due_at, self._loop.call_at(due_at, self._expire)) if due_at < float("inf") else None
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._advance()
 
     def _advance(self) -> None:
         now = self._loop.time()
@@ -332,11 +342,8 @@ class Keeper:
         self.bus.router.remove_tap(self)
         self._intake.take_gathered()
         await self._committer.close()
-        if self._timer is not None:
-            self._timer.cancel()
         self._settle()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._arm(float("inf"))
         self._signals.leave()
         await self._service.close()
         await self._listener.close()

@@ -227,8 +227,8 @@ def test_gathered_frames_of_a_sender_are_taken_at_once() -> None:
     reader, data = FrameReader(), b"".join(frames)
     plain = b"".join(FrameWriter(1).write_body(int(Kind.BYTES), b"", b"plain", TOPIC, 0, 4, 1))
     for cut in range(0, len(data), 1000):
-        intake.gather(NODE, reader.feed(data[cut : cut + 1000], (0,)))
-        intake.gather(NODE + 1, FrameReader().feed(plain, (0,)))
+        assert intake.gather(NODE, reader.feed(data[cut : cut + 1000], (0,)))
+        assert not intake.gather(NODE + 1, FrameReader().feed(plain, (0,)))
     assert not cell.calls
     assert intake.gathered_bytes == len(data)
     intake.gather(NODE + 2, FrameReader().feed(frame(QUEUE, 1, epoch=7), (0,)))
