@@ -199,8 +199,8 @@ def bystanders(seconds: float, as_json: bool, repeat: int, **settings: Any) -> N
     """
     options = _options(settings)
     standings = _compare(tuple(CELLS), repeat, lambda cell: measure_bystander(cell, options, seconds))
-    titles = {"msgs_per_s": ("messages/s", ",.0f"), "cpu_us": ("us", ".1f")}
-    title = f"messages of {options.size} B beside a cell; us of CPU a message of publisher and subscriber"
+    titles = {"msgs_per_s": ("messages/s", ",.0f"), "cpu_us": ("us", ".1f"), "keepers_us": ("keepers us", ".1f")}
+    title = f"messages of {options.size} B beside a cell; us of CPU a message, of publisher and subscriber"
     _show(standings, "msgs_per_s", titles, title, as_json, options)
 
 
