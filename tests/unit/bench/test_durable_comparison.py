@@ -1,12 +1,13 @@
 """Tests of the comparison of durable topics: turns, medians, ratios, and the check of what subscribers got."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from fjm2bench.durable.comparison import as_rows, compare, print_table
-from fjm2bench.durable.roles import ACKNOWLEDGE_EVERY, Consumption, RoleOptions
+from fjm2bench.durable.roles import ACKNOWLEDGE_EVERY, FLYING_MAX, Consumption, RoleOptions
 from fjm2bench.durable.trial import LostError, check
 from fjm2bench.peers.base import PeerTimeoutError
 from fjm2bench.workload.messages import Maker
@@ -72,13 +73,18 @@ def options(warm_up: int, count: int) -> RoleOptions:
 
 def consumed(bodies: list[bytes], task: RoleOptions) -> list[int]:
     """Consume messages, and return the numbers of them after which it was time to acknowledge."""
-    consumption = Consumption("any", task)
-    due = []
-    for number, body in enumerate(bodies, 1):
-        if consumption.take(body):
-            due.append(number)
-            consumption.note_acknowledged()
-    return due
+
+    async def run() -> list[int]:
+        consumption = Consumption("any", task)
+        due = []
+        for number, body in enumerate(bodies, 1):
+            if consumption.take(body):
+                due.append(number)
+                await consumption.acknowledge(asyncio.sleep(0))
+        assert consumption.is_complete
+        return due
+
+    return asyncio.run(run())
 
 
 def test_subscribers_acknowledge_at_every_256th_message_and_where_a_part_ends(
@@ -90,6 +96,42 @@ def test_subscribers_acknowledge_at_every_256th_message_and_where_a_part_ends(
     warm, result = capsys.readouterr().out.splitlines()
     assert warm == '{"warm": true}'
     assert '"messages": 700, "lost": 0, "duplicated": 0, "out_of_order": 0, "corrupt": 0' in result
+
+
+def test_subscribers_go_on_while_a_few_acknowledgements_are_on_their_way(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are answered in whatever order. The result is told when all are."""
+    maker = Maker(64)
+    flying = FLYING_MAX + 1
+
+    async def run() -> None:
+        consumption = Consumption("any", options(0, ACKNOWLEDGE_EVERY * (flying + 1)))
+        answers: list[asyncio.Future[None]] = []
+
+        async def fill() -> asyncio.Task[None]:
+            while not consumption.take(maker.batch(1)):
+                pass
+            answers.append(asyncio.get_running_loop().create_future())
+            task = asyncio.create_task(consumption.acknowledge(answers[-1]))
+            await asyncio.sleep(0)
+            return task
+
+        for _ in range(FLYING_MAX):
+            assert (await fill()).done()
+        waiting = await fill()
+        answers[1].set_result(None)
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        answers[0].set_result(None)
+        await asyncio.wait_for(waiting, 5)
+        last = await fill()
+        for answer in reversed(answers[2:]):
+            assert not consumption.is_complete
+            answer.set_result(None)
+        await asyncio.wait_for(last, 5)
+        assert consumption.is_complete
+
+    asyncio.run(run())
+    assert f'"messages": {ACKNOWLEDGE_EVERY * (flying + 1)}, "lost": 0' in capsys.readouterr().out
 
 
 def test_a_message_that_comes_twice_instead_of_another_is_found(capsys: pytest.CaptureFixture[str]) -> None:
