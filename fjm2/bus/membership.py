@@ -56,9 +56,17 @@ class _Own(NamedTuple):
     has_cell: bool
     """True for a keeper that belongs to a cell."""
 
-    def subscribes(self, topic: int) -> bool:
-        """Return True if it subscribes to a topic, or may get it by a pattern. Keepers do not subscribe."""
-        return not self.is_keeper and (topic in self.topics or any(map(is_pattern_hash, self.topics)))
+    def subscribes(self, hashes: Collection[int]) -> bool:
+        """Return True if it subscribes to a topic, or to a pattern, with one of these hashes. Keepers do not."""
+        return not self.is_keeper and any(one in self.topics for one in hashes)
+
+
+class Subscriber(NamedTuple):
+    """A connection that subscribes to a destination, or may do so."""
+
+    name: str
+    is_certain: bool
+    """False if it subscribes to more than it announces, as to a pattern, which nobody else knows."""
 
 
 class Membership:
@@ -122,37 +130,57 @@ class Membership:
             self._send_goodbye(connection_id)
 
     def subscribers(self, destination: Destination) -> int:
-        """Return the number of known connections that subscribe to a destination, or may do so by a pattern."""
-        topic = destination.frame_hash
-        return sum(own.subscribes(topic) for own in self._announced.values()) + self.presence.subscribers(topic)
+        """Return the number of known connections that subscribe to a destination, and those of other processes that may
+        do so by a pattern."""
+        hashes = self._hashes_of(destination)
+        own = sum(one.subscribes(hashes) for one in self._announced.values())
+        return own + self.presence.subscribers(destination.frame_hash)
 
-    def subscriber_names(self, destination: Destination) -> dict[int, str]:
-        """Return the names of the known connections that subscribe to a destination, for people, by connection id."""
-        topic = destination.frame_hash
+    def uncertain_subscribers(self, destination: Destination) -> int:
+        """Return the number of connections of other processes that may subscribe to a destination by a pattern."""
+        return sum(not one.is_certain for one in self.known_subscribers(destination).values())
+
+    def known_subscribers(self, destination: Destination) -> dict[int, Subscriber]:
+        """Return the known connections that subscribe to a destination, or may do so, by connection id."""
+        hashes = self._hashes_of(destination)
         own = {
-            connection_id: _printable(one.client_id or "this process")
+            connection_id: Subscriber(_printable(one.client_id or "this process"), True)
             for connection_id, one in self._announced.items()
-            if one.subscribes(topic)
+            if one.subscribes(hashes)
         }
-        return own | _names_of(self.presence.peers, topic)
+        return own | _subscribers_of(self.presence.peers, destination.frame_hash)
+
+    def _hashes_of(self, destination: Destination) -> set[int]:
+        """Return the hash of a destination, and those of the patterns of this process that match it."""
+        targets = self._router.targets.of_destination(destination) or ()
+        return {destination.frame_hash}.union(
+            one.destination.frame_hash for each in targets for one in each.subscriptions
+        )
 
     def describe_asked(
-        self, destination: Destination, asked_at: float, earlier: Mapping[int, str] | None = None
+        self, destination: Destination, asked_at: float, earlier: Mapping[int, Subscriber] | None = None
     ) -> str:
         """Return how many subscribers of a destination were asked for a reply, and the first few of them, for people.
 
-        `earlier` has the names of the subscribers that were known soon after the request was sent at `asked_at`, or is
+        `earlier` has the subscribers that were known soon after the request was sent at `asked_at`, or is
         None if they were not looked up. Subscribers that have left since the request was sent, or became known after
         those, are marked.
         """
-        here = self.subscriber_names(destination)
-        left = _names_of(self.presence.left_since(asked_at), destination.frame_hash)
+        here = self.known_subscribers(destination)
+        left = _subscribers_of(self.presence.left_since(asked_at), destination.frame_hash)
         known = left | dict(here if earlier is None else earlier)
-        names = [name if one in known else f"{name} (known only since)" for one, name in here.items()]
-        names += [f"{name} (gone since)" for one, name in known.items() if one not in here]
-        if not names:
-            return f"no subscriber of it is known: is its service running, on {self._place}?"
-        return f"asked {counted(len(names), 'subscriber')}: {listed(names)}"
+        names: dict[bool, list[str]] = {True: [], False: []}
+        for one, (name, is_certain) in here.items():
+            names[is_certain].append(name if one in known else f"{name} (known only since)")
+        for one, (name, is_certain) in known.items():
+            if one not in here:
+                names[is_certain].append(f"{name} (gone since)")
+        others = f"{uncertain_text(len(names[False]))}: {listed(names[False])}" if names[False] else ""
+        if names[True]:
+            asked = f"asked {counted(len(names[True]), 'subscriber')}: {listed(names[True])}"
+            return f"{asked}, and {others}" if others else asked
+        unknown = f"no subscriber of it is known: is its service running, on {self._place}?"
+        return f"{unknown} Asked {others}" if others else unknown
 
     async def ready(self, timeout_s: float = _READY_MAX_S) -> None:
         """Wait until others know our subscriptions, and something has arrived from every lane that they announced."""
@@ -281,11 +309,18 @@ class Membership:
         self.receivers.close()
 
 
-def _names_of(peers: Iterable[Peer], topic: int) -> dict[int, str]:
-    """Return the names of those peers that subscribe to a topic, for people, by connection id."""
+def uncertain_text(count: int) -> str:
+    """Return how many connections may subscribe to a topic by a pattern, for people."""
+    return f"{count:,} that may get the topic by a pattern"
+
+
+def _subscribers_of(peers: Iterable[Peer], topic: int) -> dict[int, Subscriber]:
+    """Return those peers that subscribe to a topic, or may do so, by connection id."""
     wanted = frozenset((topic,))
     return {
-        peer.connection_id: _printable(peer.client_id or f"node {node_text(peer.node_id)}")
+        peer.connection_id: Subscriber(
+            _printable(peer.client_id or f"node {node_text(peer.node_id)}"), topic in peer.topics
+        )
         for peer in peers
         if peer.subscribes(wanted)
     }

@@ -19,6 +19,8 @@ from rich.progress import (
 )
 
 from fjm2.base.quantities import counted
+from fjm2.bus.bus import Bus
+from fjm2.bus.membership import uncertain_text
 from fjm2.jms import FileMessage, Topic
 
 from .support.bodies import NUMBER, STDIN, Bodies, MessageTemplate, Pace
@@ -125,7 +127,7 @@ async def _pub(
             with _progress(tally, bodies.total, quiet or is_quiet(False) or bodies.total == 1):
                 # Discover the subscribers before sending, since flow control and the end of this command wait for them.
                 await link.bus.ready()
-                tally.subscribers = link.bus.subscribers(topic)
+                tally.note_subscribers(link.bus, topic)
                 tally.began_at = monotonic()
                 await _send(link, topic, bodies, form, retain, Pace(rate), tally)
                 if form.non_persistent:
@@ -134,7 +136,7 @@ async def _pub(
                     await link.confirmed(timeout_s)
         finally:
             if not quiet:
-                tally.subscribers = max(tally.subscribers, link.bus.subscribers(topic))
+                tally.note_subscribers(link.bus, topic)
                 say(tally.summary(topic))
         has_failed = link.has_failed(tally.subscribers)
     return 1 if has_failed or link.is_unconfirmed else 0
@@ -153,7 +155,7 @@ async def _pub_file(
         link.confirms_all = not form.non_persistent
         await link.bus.ready()
         tally = _Tally()
-        tally.subscribers = link.bus.subscribers(topic)
+        tally.note_subscribers(link.bus, topic)
         message = FileMessage(path)
         form.stamp(message)
         producer = link.session.create_producer(topic)
@@ -189,7 +191,15 @@ class _Tally:
         self.messages = 0
         self.bytes = 0
         self.subscribers = 0
+        self.uncertain = 0
+        """Those of the subscribers that may get the topic by a pattern."""
         self.began_at = monotonic()
+
+    def note_subscribers(self, bus: Bus, topic: Topic) -> None:
+        """Note how many subscribers are known, if they are not fewer than before: some end with the last message."""
+        count = bus.subscribers(topic)
+        if count >= self.subscribers:
+            self.subscribers, self.uncertain = count, bus.membership.uncertain_subscribers(topic)
 
     def summary(self, topic: Topic) -> str:
         took_s = monotonic() - self.began_at
@@ -200,7 +210,9 @@ class _Tally:
             told = f"{counted(self.messages, 'message')}, {size} in all, to {topic}"
         if self.messages > 1:
             told += f" in {took_s:.2f} s, {self.messages / took_s:,.0f}/s, {self.bytes * 8e-6 / took_s:,.1f} Mbit/s"
-        return f"{told}; {counted(self.subscribers, 'subscriber') if self.subscribers else 'no known subscribers'}"
+        known = max(self.subscribers - self.uncertain, 0)
+        others = f", and {uncertain_text(self.uncertain)}" if self.uncertain else ""
+        return f"{told}; {counted(known, 'subscriber') if known else 'no known subscribers'}{others}"
 
 
 async def _send(

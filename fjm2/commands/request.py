@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from fjm2.base.quantities import counted
+from fjm2.bus.membership import Subscriber
 from fjm2.jms import Message, Topic
 
 from .support.bodies import STDIN, MessageTemplate
@@ -66,13 +67,13 @@ async def _request(
     client_id: str | None,
 ) -> int:
     message = form.message(await read_all() if body == STDIN else os.fsencode(body))
-    known: dict[int, str] = {}
+    known: dict[int, Subscriber] = {}
     asked_at = asyncio.get_running_loop().time()
     async with open_bus_link(uri, client_id) as link:
         try:
             async with asyncio.timeout(timeout_s):
                 await link.bus.ready()
-                known = link.bus.membership.subscriber_names(topic)
+                known = link.bus.membership.known_subscribers(topic)
                 await _ask(link, topic, message, form, printer, replies or None)
         except TimeoutError:
             if not printer.messages or printer.messages < replies:

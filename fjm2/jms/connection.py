@@ -371,7 +371,10 @@ class Connection:
         await self._core.check_open().ready()
 
     def subscribers(self, dest: Destination) -> int:
-        """Return the number of known connections that consume from `dest`, this one included. See `ready`."""
+        """Return the number of known connections that consume from `dest`, this one included. See `ready`.
+
+        Connections of other processes that consume from a pattern count for every topic: their patterns are not known.
+        """
         return self._core.check_open().bus.subscribers(check_destination(dest))
 
     def create_session(self, mode: int = SessionMode.AUTO_ACKNOWLEDGE, *, transacted: bool = False) -> Session:

@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn, Self, Unpack
 from fjm2.base.readings import Counted
 from fjm2.bus.closing import close_timeout_after
 from fjm2.bus.inbox import Inbox, Overflow
+from fjm2.bus.membership import Subscriber
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from fjm2.messages.errors import IllegalStateError, NoReplyError
@@ -341,12 +342,12 @@ class JMSContext(MessageFactory):
         """
         requests = self._requests()
         membership = connection_core_of(self._connection).check_open().bus.membership
-        earlier: dict[int, str] | None = None
+        earlier: dict[int, Subscriber] | None = None
         loop = asyncio.get_running_loop()
 
         def note() -> None:
             nonlocal earlier
-            earlier = membership.subscriber_names(dest)
+            earlier = membership.known_subscribers(dest)
 
         asked_at = loop.time()
         noting = loop.call_later(_NAMED_AFTER_S, note)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from adapter import QUIET_S, WAIT_S, Api, eventually, send_texts, texts
 
-from fjm2.jms import InvalidDestinationError, SessionMode, TextMessage, Topic, TopicPattern
+from fjm2.jms import InvalidDestinationError, NoReplyError, SessionMode, TextMessage, Topic, TopicPattern
 
 PRICES = TopicPattern("prices.>")
-EU, US, ORDERS = Topic("prices.eu"), Topic("prices.us.spot"), Topic("orders")
+EU, US, ORDERS, NEWS = Topic("prices.eu"), Topic("prices.us.spot"), Topic("orders"), Topic("news")
 
 
 @pytest.mark.parametrize("is_local", [True, False], ids=["same process", "two nodes"])
@@ -95,6 +95,27 @@ async def test_publishers_wait_for_and_confirm_with_consumers_of_patterns(api: A
             break
         await asyncio.sleep(0.01)
     assert await sending.subscribers(EU) == await receiving.subscribers(EU) == 0
+
+
+async def test_patterns_of_others_may_match_and_own_ones_are_matched(api: Api) -> None:
+    receiving, sending = await api.context(client_id="rome"), await api.context(dscp=8)
+    await (await receiving.create_consumer(PRICES)).ready()
+    async with asyncio.timeout(WAIT_S):
+        while not await sending.subscribers(NEWS):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert [await receiving.subscribers(topic) for topic in (EU, NEWS)] == [1, 0]
+    assert [await sending.subscribers(topic) for topic in (EU, NEWS)] == [1, 1]
+    with pytest.raises(NoReplyError, match=r"running, on .*\? Asked 1 that may get the topic by a pattern: rome$"):
+        await sending.request(NEWS, "hello", timeout=0.3)
+    other = await api.context(client_id="oslo")
+    await (await other.create_consumer(NEWS)).ready()
+    async with asyncio.timeout(WAIT_S):
+        while await sending.subscribers(NEWS) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    with pytest.raises(
+        NoReplyError, match=r"asked 1 subscriber: oslo, and 1 that may get the topic by a pattern: rome$"
+    ):
+        await sending.request(NEWS, "hello", timeout=0.6)
 
 
 async def test_recovered_messages_of_a_pattern_keep_their_topics(api: Api) -> None:
