@@ -25,7 +25,7 @@ from fjm2.norm.net.interfaces import find_interface
 from fjm2.norm.net.udp_socket import check_platform
 
 from . import config as configuration
-from .config import ENVIRONMENT_PREFIX, FILE_VARIABLE, GatewayConfig
+from .config import DEFAULT_FILE, ENVIRONMENT_PREFIX, FILE_VARIABLE, GatewayConfig
 from .errors import ConfigurationErrors, GatewayError, KeyFileError
 from .keys import KeyPair, readable_by_others
 from .loops import loop_factory
@@ -33,7 +33,6 @@ from .values import show
 
 CONFIGURATION_WRONG: Final = 2
 """Exit code for wrong settings or a wrong key. Any other failure is 1."""
-DEFAULT_FILE: Final = Path("/etc/fjm2/fjm2d.toml")
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _STATUS_TIMEOUT_S: Final = 5.0
 """Longest wait for an answer of the running gateway, which is on this host."""

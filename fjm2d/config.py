@@ -24,6 +24,9 @@ from .values import Endpoint, Rate, Reader, UnfitError, show
 
 ENVIRONMENT_PREFIX: Final = "FJM2D_"
 FILE_VARIABLE: Final = f"{ENVIRONMENT_PREFIX}CONFIG"
+DEFAULT_FILE: Final = Path("/etc/fjm2/fjm2d.toml")
+"""Settings file of the commands that are given none, if it is there."""
+_NO_FILE: Final = f"no settings file (no {DEFAULT_FILE}, and neither --config nor {FILE_VARIABLE} names one)"
 ENVIRONMENT: Final = "environment"
 GROUPS_MAX: Final = 64
 """Maximum number of groups of a gateway: each takes two sockets."""
@@ -176,7 +179,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> GatewayConfig:
     """Return the settings from a file and the environment. Raise ConfigurationErrors with all mistakes found."""
     loading = _Loading()
     content = {} if path is None else _content(path)
-    config = loading.read_file("no settings file" if path is None else str(path), content)
+    config = loading.read_file(_NO_FILE if path is None else str(path), content)
     config = loading.read_environment(config, environment)
     loading.check(config)
     if loading.errors:

@@ -195,8 +195,9 @@ def test_the_error_for_a_missing_file_names_it(tmp_path: Path) -> None:
         configuration.load(tmp_path / "none.toml", {})
 
 
-def test_errors_without_a_settings_file_say_so() -> None:
-    with pytest.raises(ConfigurationErrors, match=r"^no settings file: group: is missing; allowed: "):
+def test_errors_without_a_settings_file_say_where_it_was_looked_for() -> None:
+    places = r"\(no /etc/fjm2/fjm2d\.toml, and neither --config nor FJM2D_CONFIG names one\)"
+    with pytest.raises(ConfigurationErrors, match=rf"^no settings file {places}: group: is missing; allowed: "):
         configuration.load(None, {})
 
 
