@@ -1,5 +1,6 @@
 """Tests of losses that cannot be repaired. They are reported once to every receiver that lacks the data."""
 
+import pytest
 from groups import PAYLOAD, SMALL, Chooser, Tap
 
 from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig
@@ -115,3 +116,21 @@ def test_silent_receiver_says_nothing(net: Network) -> None:
     assert {node for _, node, _ in tap.messages} == {pub}
     assert (sub.stats.nacks_sent, sub.stats.acks_sent, sub.stats.datagrams_sent) == (0, 0, 0)
     assert pub.events(WatermarkCompleted) == [WatermarkCompleted(mark, frozenset(), frozenset([sub.node_id]))]
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_stream_of_which_nothing_is_missing_is_not_lost_when_the_receiver_closes(
+    net: Network, is_missing: bool
+) -> None:
+    pub, sub = net.sender(SenderConfig(segment_bytes=100, block_segments=16)), net.receiver()
+    link = net.link(pub, sub)
+    pub.write(b"a" * 1000)
+    net.run(until=1.0)
+    if is_missing:
+        link.lose(segments=[2])  # of those that are sent from now on
+        link.back.cut()
+        pub.write(b"b" * 1000)
+        net.run(until=1.2)
+    sub.close()
+    assert sub.stats.objects_lost == is_missing
+    assert len(sub.events(StreamLost)) == 1, "it did not end"

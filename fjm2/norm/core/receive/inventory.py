@@ -221,7 +221,9 @@ class Inventory:
         """Give up an object, even if nothing of it has arrived."""
         item = self.window.open.get(count)
         self.window.close(count)
-        self._context.stats.objects_lost += 1
+        # A stream that goes on when this session is closed, and was delivered so far, is no loss.
+        is_left = isinstance(item, IncomingStream) and reason is LossReason.CLOSED and not item.lacks(item.seen_end)
+        self._context.stats.objects_lost += not is_left
         if isinstance(item, IncomingStream):
             if item.is_started and reason in (LossReason.SQUELCHED, LossReason.OVERRUN):
                 self._note_resumption(item)
