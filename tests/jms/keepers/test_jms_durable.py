@@ -117,7 +117,9 @@ async def test_u5_a_subscription_keeps_what_comes_while_its_consumer_is_away(kep
     context = await reader(kept, topic)
     consumer = await context.create_durable_consumer(topic, "name")
     assert (consumer.destination, consumer.message_selector, consumer.no_local) == (topic, None, False)
-    assert await bodies(consumer, 2) == ["a", "b"]
+    assert await received(consumer, 2) == [("a", True), ("b", True)], "keepers do not know that nobody had them"
+    await send(kept, topic, "c")
+    assert await received(consumer, 1) == [("c", False)]
     await context.acknowledge()
     await context.close()
     context = await reader(kept, topic)
