@@ -52,7 +52,7 @@ class CellSignals:
         """Hear the bus, and be seen there under a name."""
         signals = self._bus.lanes.signals
         for kind in Kind:
-            signals.hear_commands(kind, self._hear)
+            signals.hear_commands(kind, self._hear_question if kind is Kind.CELL_QUESTION else self._hear)
         signals.hear_acks(STORED_TYPE, self._hear_stored)
         signals.hear_acks(PART_TYPE, self._hear_part)
         signals.hear_acks(LEASES_TYPE, self._hear_leases)
@@ -94,10 +94,12 @@ class CellSignals:
 
     def _hear(self, node_id: int, content: bytes) -> None:
         self.on_hearing()
-        if content[0] == Kind.CELL_QUESTION:
-            self._bus.membership.announcer.answer()
         self._cell.receive(content, node_id, self._clock())
         self.on_heard()
+
+    def _hear_question(self, node_id: int, content: bytes) -> None:
+        self._bus.membership.announcer.answer()
+        self._hear(node_id, content)
 
     def _hear_stored(self, _: int, event: AckReceived) -> None:
         self._hear(event.node_id, event.content)
