@@ -287,7 +287,8 @@ class CellDriver:
         if reason is Reason.FULL:
             return ResourceAllocationError(
                 f"the stores of the keepers on {place} are full, and took no message for {timeout_s:g} s "
-                "(confirm_timeout_s): let consumers take messages, or give keepers more room",
+                "(confirm_timeout_s); it may be stored all the same, as one keeper may have had room: let consumers "
+                "take messages, or give keepers more room, then send it again if a duplicate does no harm",
                 "store_full",
             )
         if reason is Reason.REPLACED:
