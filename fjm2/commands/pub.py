@@ -22,6 +22,7 @@ from fjm2.base.quantities import counted
 from fjm2.bus.bus import Bus
 from fjm2.bus.membership import uncertain_text
 from fjm2.jms import FileMessage, Topic
+from fjm2.jms.sends.cell_client import CellClient
 
 from .support.bodies import NUMBER, STDIN, Bodies, MessageTemplate, Pace
 from .support.bus_link import BusLink, open_bus_link, say
@@ -137,6 +138,7 @@ async def _pub(
         finally:
             if not quiet:
                 tally.note_subscribers(link.bus, topic)
+                tally.keepers = _keepers(link, topic, form)
                 say(tally.summary(topic))
         has_failed = link.has_failed(tally.subscribers)
     return 1 if has_failed or link.is_unconfirmed else 0
@@ -165,10 +167,16 @@ async def _pub_file(
             if not form.non_persistent:
                 await link.confirmed(timeout_s)
         tally.messages, tally.bytes = 1, message.size
+        tally.keepers = _keepers(link, topic, form)
         if not quiet:
             say(tally.summary(topic))
         has_failed = link.has_failed(tally.subscribers)
     return 1 if has_failed or link.is_unconfirmed else 0
+
+
+def _keepers(link: BusLink, topic: Topic, form: MessageTemplate) -> int:
+    """Return the number of keepers that store what is sent to a topic."""
+    return 0 if form.non_persistent else CellClient.of(link.bus).keepers_of(topic)
 
 
 @contextmanager
@@ -193,6 +201,8 @@ class _Tally:
         self.subscribers = 0
         self.uncertain = 0
         """Those of the subscribers that may get the topic by a pattern."""
+        self.keepers = 0
+        """Keepers that store the messages; 0 if none does."""
         self.began_at = monotonic()
 
     def note_subscribers(self, bus: Bus, topic: Topic) -> None:
@@ -212,7 +222,8 @@ class _Tally:
             told += f" in {took_s:.2f} s, {self.messages / took_s:,.0f}/s, {self.bytes * 8e-6 / took_s:,.1f} Mbit/s"
         known = max(self.subscribers - self.uncertain, 0)
         others = f", and {uncertain_text(self.uncertain)}" if self.uncertain else ""
-        return f"{told}; {counted(known, 'subscriber') if known else 'no known subscribers'}{others}"
+        kept = f", stored by {counted(self.keepers, 'keeper')}" if self.keepers else ""
+        return f"{told}; {counted(known, 'subscriber') if known else 'no known subscribers'}{others}{kept}"
 
 
 async def _send(

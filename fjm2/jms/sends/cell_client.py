@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, ref
 
+from fjm2.messages.destination import Topic
+
 from .cell_search import CellSearch, Search
 
 if TYPE_CHECKING:
@@ -75,6 +77,11 @@ class CellClient:
     def driver(self) -> "CellDriver | None":
         """Everything that deals with a cell; None if none was heard."""
         return None if self._driver is None or not self._driver.is_heard else self._driver
+
+    def keepers_of(self, topic: Topic) -> int:
+        """Return the number of keepers that are heard, if they are known to store what is sent to a topic. Otherwise
+        return 0."""
+        return 0 if self._driver is None else self._driver.keepers_of(topic)
 
     async def heard(self, timeout_s: float) -> "CellDriver | None":
         """Wait for a cell, and return its driver. Return None if there is no sign of one, or none serves for a time."""

@@ -33,6 +33,7 @@ from fjm2.cell.client.outgoing import (
 from fjm2.cell.wire.commands import Heartbeat
 from fjm2.cell.wire.stored import STORED_TYPE
 from fjm2.cell.wire.table import TableHashes, TableQuery
+from fjm2.messages.destination import Topic
 from fjm2.messages.errors import JMSError, ResourceAllocationError
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.header import PERSISTENT, Kind
@@ -159,6 +160,10 @@ class CellDriver:
     def has_live_keepers(self) -> bool:
         """True if the manager hears members."""
         return bool(self._view.keepers)
+
+    def keepers_of(self, topic: Topic) -> int:
+        """Return the number of keepers that the manager hears, if they are known to store what is sent to a topic."""
+        return len(self._view.keepers) if self._view.is_known and self._view.is_stored(topic.frame_hash) else 0
 
     def gate_of(self, connection: StoringConnection) -> LedgerGate | None:
         """Return the gate of a connection. Return None before a cell is heard."""

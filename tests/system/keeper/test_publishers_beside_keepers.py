@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from keepers import DEADLINE_S, KeeperProcess, Keepers, start_three, uri_of
@@ -52,6 +53,23 @@ def test_keepers_are_no_subscribers(port: int) -> None:
     asked = ended(port, "request", "nobody.listens", "hello", "--timeout", "1s")
     assert "no subscriber of it is known" in asked.stderr
     assert "keeper-" not in asked.stderr
+
+
+@pytest.mark.calm
+@pytest.mark.usefixtures("three")
+def test_a_publisher_is_told_that_keepers_store_its_messages(port: int, tmp_path: Path) -> None:
+    async def subscribe() -> None:
+        async with ConnectionFactory(uri_of(port), client_id="desk").create_context() as context:
+            await context.create_durable_consumer(TOPIC, "name")
+
+    asyncio.run(subscribe())
+    (tmp_path / "file").write_text("content")
+    told = [
+        ended(port, "pub", TOPIC.name, *how).stderr.rpartition("; ")[2]
+        for how in (("hello",), ("--file", tmp_path / "file"), ("hello", "--non-persistent"))
+    ]
+    stored = "no known subscribers, stored by 3 keepers\n"
+    assert told == [stored, stored, "no known subscribers\n"]
 
 
 @pytest.mark.calm
