@@ -280,9 +280,14 @@ class Membership:
                 self._duplicates.add((client_id, node_id))
                 self._report(ClientIdDuplicated(client_id, node_id, self.presence.names.of(node_id).host))
 
-    def _announce(self) -> None:
+    def ask(self) -> None:
+        """Have all others announce themselves within a tenth of a second."""
+        if self._lanes.is_open:
+            self._announce(Flag.ASKS)
+
+    def _announce(self, asking: int = 0) -> None:
         lanes = tuple(0 if lane.stream is None else lane.node_id for lane in self._lanes.all)
-        flags = 0 if self._is_settled and self._is_in_sync(0.0) else Flag.ASKS
+        flags = asking if self._is_settled and self._is_in_sync(0.0) else Flag.ASKS
         for connection_id, own in self._announced.items():
             valid_s = self.announcer.valid_s
             listed = frozenset(topic for topic in own.topics if not is_pattern_hash(topic))

@@ -143,6 +143,7 @@ class Peer:
         "client_id",
         "connection_id",
         "expires_at",
+        "heard_at",
         "is_keeper",
         "lanes",
         "node_id",
@@ -165,6 +166,8 @@ class Peer:
         self.table_version = 0
         """Version of the table of durable subscriptions that it knows; 0 if it knows none."""
         self.valid_s = 0
+        self.heard_at = 0.0
+        """Time of its last announcement."""
         self.expires_at = 0.0
 
     def wants(self, topics: frozenset[int] | set[int]) -> bool:
@@ -260,7 +263,7 @@ class PresenceTable:
         peer.topics, peer.wants_all, peer.is_keeper = topics, wants_all, is_keeper
         peer.valid_s = announcement.valid_s
         peer.table_version = announcement.table_version
-        peer.expires_at = now + announcement.valid_s
+        peer.heard_at, peer.expires_at = now, now + announcement.valid_s
         self._note_cell(peer.connection_id, is_keeper and bool(announcement.flags & Flag.CELL))
         self._expired.pop(peer.node_id, None)
         self.names.note_client(peer.node_id, peer.connection_id, peer.client_id, peer.lanes)
@@ -360,6 +363,10 @@ class PresenceTable:
     def publishers_before(self, table_version: int) -> list[Peer]:
         """Return the peers that send something, and do not know this version of the table of durable subscriptions."""
         return [peer for peer in self._peers.values() if peer.table_version < table_version and any(peer.lanes)]
+
+    def has_heard(self, client_id: str, since: float) -> bool:
+        """Return True if a peer with this client id has announced itself at this time or later."""
+        return any(peer.client_id == client_id and peer.heard_at >= since for peer in self._peers.values())
 
     def has_client(self, client_id: str) -> int | None:
         """Return the node id of a peer with this client id, or None if there is no such peer."""

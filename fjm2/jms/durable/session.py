@@ -20,6 +20,7 @@ from .consumer import DurableConsumer, Wanted
 from .inbox import DurableInbox, OneByOneInbox
 from .publishers import wait_for_publishers
 from .refusals import ended, fenced, file_lost, refusal, silent_cell
+from .taken_id import TakenId
 
 if TYPE_CHECKING:
     from ..dispatcher import Dispatcher
@@ -30,10 +31,8 @@ log = Log("fjm2.jms")
 
 DECIDED_S: Final = 15.0
 """Longest wait for a decision on a subscription: longer than several takeovers."""
-TAKEN_S: Final = 6.0
-"""Time for which a client id may be in use by a connection that is gone: the lease of its session, and a takeover."""
-_AGAIN_S: Final = 0.2
-"""Interval at which a client id that is in use is asked for again."""
+_MAY_CHANGE: Final = (Reason.CLIENT_ID_TAKEN, Reason.NO_SESSION)
+"""Refusals after which a session is asked for again."""
 
 
 class DurableSession:
@@ -99,8 +98,7 @@ class DurableSession:
         """Have the cell make a consumer. Return the version of the table that has its subscription."""
         subject = str(consumer.wanted)
         async with self._establishing:
-            now = self._loop.time()
-            until, taken_until = now + DECIDED_S, now + TAKEN_S
+            until, taken = self._loop.time() + DECIDED_S, self._taken_id()
             while True:
                 try:
                     async with asyncio.timeout_at(until):
@@ -110,12 +108,12 @@ class DurableSession:
                 if not isinstance(outcome, Reason):
                     consumer.is_placed = True
                     return outcome
-                is_taken = outcome is Reason.CLIENT_ID_TAKEN and self._loop.time() < taken_until
-                if not is_taken and outcome is not Reason.NO_SESSION:
-                    named = outcome is Reason.CLIENT_ID_TAKEN
-                    raise refusal(f"client_id={self._endpoint.client_id!r}" if named else subject, outcome)
-                if is_taken:  # perhaps by a connection that was killed a moment ago
-                    await asyncio.sleep(_AGAIN_S)
+                is_taken = outcome is Reason.CLIENT_ID_TAKEN
+                if (is_taken and not await taken.may_be_free()) or outcome not in _MAY_CHANGE:
+                    raise refusal(f"client_id={self._endpoint.client_id!r}" if is_taken else subject, outcome)
+
+    def _taken_id(self) -> TakenId:
+        return TakenId(self._endpoint.bus, self._endpoint.client_id or "")
 
     async def _attempt(self, consumer: DurableConsumer) -> Reason | int:
         reason = await self._open()
@@ -220,7 +218,7 @@ class DurableSession:
         subject = f"subscription {name!r}"
         self._check_lengths(subject, "")
         await self._end_lingering(name, is_durable=True, gives_back=False)
-        until = self._loop.time() + DECIDED_S
+        until, taken = self._loop.time() + DECIDED_S, self._taken_id()
         try:
             async with asyncio.timeout_at(until):
                 while True:
@@ -228,10 +226,9 @@ class DurableSession:
                         reason = await self._open()
                     if reason is Reason.GRANTED:
                         reason = await self._client.unsubscribe(self._number, name)
-                    is_taken = reason is Reason.CLIENT_ID_TAKEN and self._loop.time() < until - DECIDED_S + TAKEN_S
-                    if not is_taken and reason is not Reason.NO_SESSION:
+                    is_taken = reason is Reason.CLIENT_ID_TAKEN
+                    if (is_taken and not await taken.may_be_free()) or reason not in _MAY_CHANGE:
                         break
-                    await asyncio.sleep(_AGAIN_S)
         except TimeoutError:
             raise silent_cell(subject, self._endpoint.bus.config, DECIDED_S) from None
         if reason is not Reason.GRANTED:

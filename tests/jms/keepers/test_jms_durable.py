@@ -5,6 +5,7 @@ Their names begin with the number of the case: A1 to A11, X1 to X9, U2, U5 to U9
 
 import asyncio
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from fjm2.jms import (
     TextMessage,
     Topic,
 )
+from fjm2.jms.durable.taken_id import TAKEN_S
 from fjm2.jms.sends.cell_client import CellClient
 
 _PORT = 31_900
@@ -197,8 +199,13 @@ async def test_c5_a_client_id_belongs_to_one_connection(kept: Api, topic: Topic)
     await context.create_durable_consumer(topic, "name")
     kept.uri += "&dscp=8"  # a bus of its own, as in another program
     other = await api_context_with(kept, topic)
+    await other.ready()
+    began = time.monotonic()
     with pytest.raises(InvalidClientIDError, match="another client with this client id"):
         await other.create_durable_consumer(topic, "name")
+    with pytest.raises(InvalidClientIDError, match="another client with this client id"):
+        await other.unsubscribe("name")
+    assert time.monotonic() - began < 0.9 * TAKEN_S, "its owner is there, and says so"
 
 
 async def test_u2_no_local_and_selectors_leave_messages_out_for_good(kept: Api, topic: Topic) -> None:

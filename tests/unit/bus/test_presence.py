@@ -141,6 +141,18 @@ def test_keepers_receive_everything_and_subscribe_to_nothing() -> None:
     assert table.receivers({4}) == {7, 8}
 
 
+def test_a_client_that_was_not_heard_of_lately_may_be_gone() -> None:
+    table = PresenceTable()
+    table.update(10, Announcement(1, (10,), "desk"), 5.0)
+    assert table.has_heard("desk", 5.0)
+    assert not table.has_heard("desk", 5.1)
+    assert not table.has_heard("till", 0.0)
+    table.renew(9.0)
+    assert not table.has_heard("desk", 5.1)
+    table.update(10, Announcement(1, (10,), "desk"), 6.0)
+    assert table.has_heard("desk", 5.1)
+
+
 def test_keepers_of_a_cell_are_known_until_they_leave() -> None:
     table = PresenceTable()
     kept = Flag.WANTS_ALL | Flag.KEEPER
