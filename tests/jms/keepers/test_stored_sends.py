@@ -165,6 +165,7 @@ async def test_a_pipeline_of_sends_is_stored_whole(port: int) -> None:
             outcomes = [producer.send_async(TextMessage(body)) for body in bodies]
             await asyncio.wait_for(asyncio.gather(*outcomes), WAIT_S)
             await eventually(lambda: cell.is_serving)
+            await eventually(lambda: len(cell.manager.store.bodies()) == len(bodies))
             assert [body.decode() for body in cell.manager.store.bodies()] == bodies
 
 
@@ -327,7 +328,7 @@ async def test_sends_wait_through_a_takeover(port: int) -> None:
             await asyncio.wait_for(producer.send(TextMessage("b")), WAIT_S)
             await eventually(lambda: cell.is_serving)
             await asyncio.wait_for(producer.send(TextMessage("c")), WAIT_S)
-            assert cell.manager.store.bodies() == [b"a", b"b", b"c"]
+            await eventually(lambda: cell.manager.store.bodies() == [b"a", b"b", b"c"])
 
 
 async def test_a_new_subscription_is_known_and_announced(port: int) -> None:
