@@ -67,6 +67,15 @@ def file_lost(subject: str, topic: Topic, name: str, size: int) -> JMSError:
     )
 
 
+def fenced_commit() -> JMSError:
+    """Return the error of a transaction whose messages were sent, and whose acknowledgement comes too late."""
+    return IllegalStateError(
+        "commit: the messages of the transaction were sent, and it acknowledges nothing: the keepers heard nothing of "
+        "this session for too long, and gave back what it has got; that comes again, flagged as redelivered",
+        FENCED,
+    )
+
+
 def fenced(subject: str) -> JMSError:
     """Return the error of an acknowledgement that comes too late."""
     return IllegalStateError(

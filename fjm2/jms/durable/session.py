@@ -19,7 +19,7 @@ from ..settings import SessionMode
 from .consumer import DurableConsumer, Wanted
 from .inbox import DurableInbox, OneByOneInbox
 from .publishers import wait_for_publishers
-from .refusals import ended, fenced, file_lost, refusal, silent_cell
+from .refusals import ended, fenced, fenced_commit, file_lost, refusal, silent_cell
 from .taken_id import TakenId
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class DurableSession:
         return asyncio.ensure_future(self._decided(decisions, late))
 
     async def _decided(self, decisions: "list[asyncio.Future[Reason]]", late: int) -> None:
-        timeout_s = self._endpoint.settings.confirm_timeout_s
+        timeout_s, is_commit = self._endpoint.settings.confirm_timeout_s, self.mode is SessionMode.SESSION_TRANSACTED
         if decisions:
             await asyncio.wait(decisions, timeout=timeout_s)
         for lingering in [each for each in self.consumers if each.is_lingering]:
@@ -207,9 +207,9 @@ class DurableSession:
             )
         reasons = {decision.result() for decision in decisions if not decision.cancelled()} - {Reason.GRANTED}
         if late or reasons & {Reason.NO_SESSION, Reason.NO_CONSUMER, Reason.NOT_HELD}:
-            raise fenced("acknowledge")
+            raise fenced_commit() if is_commit else fenced("acknowledge")
         for reason in reasons:
-            raise refusal("acknowledge", reason)
+            raise refusal("commit" if is_commit else "acknowledge", reason)
 
     # Ending.
 

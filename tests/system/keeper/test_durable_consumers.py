@@ -12,10 +12,12 @@ from keepers import Keepers, start_three, uri_of
 
 from fjm2.jms import (
     ConnectionFactory,
+    IllegalStateError,
     Message,
     ResourceAllocationError,
     SessionMode,
     TextMessage,
+    Topic,
     UnconfirmedError,
 )
 
@@ -284,3 +286,30 @@ def test_every_mode_acknowledges_what_was_handled(cell: Keepers) -> None:
         sent(uri, 50)
         asyncio.run(consume(mode))
     assert asyncio.run(drained(uri)) == []
+
+
+def test_a_commit_that_the_keepers_refuse_says_that_its_messages_were_sent(cell_of_one: Keepers) -> None:
+    uri = uri_of(cell_of_one.port)
+    one = cell_of_one.start("one", "--replicas", 1)
+    cell_of_one.until(lambda: one.state == "serving")
+
+    async def commit_late() -> None:
+        factory = ConnectionFactory(uri, client_id="desk")
+        async with factory.create_context(SessionMode.SESSION_TRANSACTED) as context:
+            consumer = await context.create_durable_consumer(TOPIC, NAME)
+            async with ConnectionFactory(uri).create_context() as other:
+                await other.send(TOPIC, "a")
+            assert await consumer.receive(TextMessage, WAIT_S) is not None
+            await context.send(Topic("fjm2.replies"), "b")
+            time.sleep(LEASE_S + 1.5)  # noqa: ASYNC251 - as a program that computes
+            with pytest.raises(
+                IllegalStateError, match=r"^commit: the messages of the transaction were sent"
+            ) as caught:
+                await context.commit()
+            assert caught.value.error_code == "session_fenced"
+            again = await consumer.receive(TextMessage, WAIT_S)
+            assert again is not None
+            assert again.redelivered
+            await context.commit()
+
+    asyncio.run(asyncio.wait_for(commit_late(), 3 * WAIT_S))
