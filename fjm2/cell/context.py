@@ -35,6 +35,14 @@ class Storage(Protocol):
         """Append that sequences were seen and need no keeping. Return the LSN, or None if the store has no room."""
         ...
 
+    def store_late(self, ledger: Ledger, first: int, frames: Sequence[bytes]) -> int | None:
+        """Append frames of sequences that were counted before. Return the LSN, or None if the store has no room."""
+        ...
+
+    def store_settled(self, cell_id: int, version: int) -> int | None:
+        """Append that no frames are in doubt that tables through a version ask for. Return the LSN, or None."""
+        ...
+
     def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
         """Append a promise, and return the LSN of its batch. None if the store has no room."""
         ...

@@ -54,6 +54,18 @@ class JournalStorage:
         """Append that sequences need no keeping."""
         return self._write(Run.counted(ledger, first, count), _need(is_fetched=is_fetched))
 
+    def store_late(self, ledger: Ledger, first: int, frames: Sequence[bytes]) -> int | None:
+        """Append frames of sequences that were counted before."""
+        run = Run.of(ledger, first, frames).as_late()
+        return self._write(run, Need.FETCHED) if run.size <= APPEND_BYTES_MAX else None
+
+    def store_settled(self, cell_id: int, version: int) -> int | None:
+        """Append that no frames are in doubt that tables through a version ask for.
+
+        The versions are counted like sequences of a ledger.
+        """
+        return self._write(Run.counted(_settled_of(cell_id), version, 1), Need.URGENT)
+
     def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
         """Append a promise."""
         return self._write(Run.promise(promises_of(cell_id), epoch, voted_for), Need.URGENT)
@@ -101,6 +113,11 @@ def promises_of(cell_id: int) -> Ledger:
     return Ledger(cell_id, 0, DECISION_LANE)
 
 
+def _settled_of(cell_id: int) -> Ledger:
+    """Return the ledger of table versions. No manager ever has its epoch."""
+    return Ledger(cell_id, 0xFFFF_FFFF, DECISION_LANE)
+
+
 def member_of(journal: Journal) -> Member:
     """Return the keeper that a store belongs to, in the present incarnation of the store."""
     return Member(journal.identity.keeper_id, journal.identity.incarnation)
@@ -123,7 +140,8 @@ def remember(journal: Journal, disk: Disk) -> Remembered:
         elif ledger.producer_id == cell_id:
             entries += _entries(journal, disk, ledger)
     kept = {ledger for ledger in journal.ledgers() if journal.waiting_frames(ledger)}
-    return Remembered(cell_id, epoch, voted_for, entries, spans, journal.lsn, kept)
+    settled = journal.known(_settled_of(cell_id))
+    return Remembered(cell_id, epoch, voted_for, entries, spans, journal.lsn, kept, settled.last if settled else 0)
 
 
 def _cell_of(journal: Journal) -> int:

@@ -45,13 +45,14 @@ class Contents:
         """Take up a run of frames or counted sequences that is on disk at this place.
 
         Sequences that are known are never taken up as new: a live frame moves to the new place, and a released one
-        stays released. That is why compaction may copy frames that are released meanwhile.
+        stays released. That is why compaction may copy frames that are released meanwhile. Late frames are taken up all
+        the same, for sequences that were counted.
         """
         index = self.ledgers.get(run.ledger)
         if index is None:
             index = self.ledgers[run.ledger] = LedgerIndex()
         first, end = run.first, run.first + run.count
-        if run.kind is Kind.FRAMES and run.count:
+        if run.kind in (Kind.FRAMES, Kind.LATE) and run.count:
             places = np.empty((run.count, 3), np.uint32)
             places[:, SEGMENT] = segment
             places[:, LENGTH] = run.lengths
@@ -59,6 +60,9 @@ class Contents:
             # Sums may not wrap: a batch is shorter than 4 GiB.
             np.cumsum(run.lengths[:-1], out=places[1:, OFFSET])
             places[1:, OFFSET] += np.uint32(data_offset)
+            if run.kind is Kind.LATE:
+                self._discount(index.remove(first, end))
+                index.known.remove(first, end)
             if index.known and first <= index.known.last:
                 self._apply_known(index, first, end, places)
             else:

@@ -1,7 +1,7 @@
 """Runs: consecutive frames of one ledger, as they are appended and as they are on disk."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from struct import Struct
 from typing import Self
@@ -31,6 +31,11 @@ class Kind(IntEnum):
     """Sequences that were seen and need no storing."""
     PROMISE = 2
     """A vote: the sequence is the epoch, and the data are the id of the keeper voted for."""
+    LATE = 3
+    """Frames of sequences that were counted before. Unlike those of `FRAMES` they are taken up although known."""
+
+
+_WITH_FRAMES = (Kind.FRAMES, Kind.LATE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +70,10 @@ class Run:
         if int(lengths.sum(dtype=np.uint64)) != byte_count(data):
             raise ValueError(f"lengths of {lengths.sum()} bytes: expected {byte_count(data)}, as the data have")
         return cls(ledger, Kind.FRAMES, first, len(lengths), lengths, data)
+
+    def as_late(self) -> Self:
+        """Return the same frames for sequences that were counted before."""
+        return replace(self, kind=Kind.LATE)
 
     @classmethod
     def counted(cls, ledger: Ledger, first: int, count: int) -> Self:
@@ -118,12 +127,12 @@ def parse_runs(fetch: Callable[[int, int], bytes], start: int, end: int, count: 
         if end - at < RUN_HEAD.size:
             raise ValueError(f"no room for the head of a run at offset {at}")
         *name, kind, zero, first, many, data_bytes = RUN_HEAD.unpack(fetch(at, RUN_HEAD.size))
-        offset = at + RUN_HEAD.size + (4 * many if kind == Kind.FRAMES else 0)
+        offset = at + RUN_HEAD.size + (4 * many if kind in _WITH_FRAMES else 0)
         at_next = offset + data_bytes
-        if zero or kind > Kind.PROMISE or not first or first + many - 1 > SEQUENCE_MAX or at_next > end:
+        if zero or kind > Kind.LATE or not first or first + many - 1 > SEQUENCE_MAX or at_next > end:
             raise ValueError(f"no run at offset {at}")
         lengths = _NO_LENGTHS
-        if kind == Kind.FRAMES:
+        if kind in _WITH_FRAMES:
             encoded = fetch(at + RUN_HEAD.size, 4 * many)
             lengths = np.frombuffer(encoded, ">u4").astype(np.uint32)
             expected = int(lengths.sum(dtype=np.uint64))

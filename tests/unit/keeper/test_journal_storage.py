@@ -230,3 +230,27 @@ def test_the_decisions_of_other_cells_and_frames_are_not_released_with_those_of_
     store.storage.release_decisions(CELL, 9)
     assert store.storage.live(decisions(0, CELL + 1), 1, 2)
     assert store.storage.live(WRITER, 1, 2)
+
+
+def test_frames_that_come_late_for_counted_sequences_are_there_after_a_restart() -> None:
+    store = Store()
+    store.storage.store_counted(WRITER, 1, 5)
+    store.sync()
+    store.storage.store_frames(WRITER, 2, [b"ignored"])
+    store.storage.store_late(WRITER, 3, [b"three", b"four"])
+    store.sync()
+    assert list(store.storage.live(WRITER, 1, 9)) == [(3, 5)]
+    assert remembered(store).spans == [Span(WRITER, 1, 6)]
+    assert list(store.storage.live(WRITER, 1, 9)) == [(3, 5)]
+
+
+def test_the_version_without_doubts_is_remembered() -> None:
+    store = Store()
+    store.storage.store_frames(decisions(0), 1, [FOUNDED], is_urgent=True)
+    store.sync()
+    assert store.remember().settled == 0
+    for version in (2, 3):
+        store.storage.store_settled(CELL, version)
+        store.sync()
+    found = remembered(store)
+    assert (found.settled, len(found.entries), found.spans) == (3, 1, [])
