@@ -14,11 +14,12 @@ from fjm2.base.ledger import Ledger
 
 from .context import Context, Storage
 from .decision_log import Appended
+from .doubts.repairs import Repairs
 from .election import Election, is_plausible
 from .fetches import answer_fetch
 from .founding import Founder, return_alone
 from .manager import Manager
-from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, SendCommand, State, StateChanged
+from .outgoing import CellConflict, CellJoined, Event, Outgoing, Replay, State, StateChanged
 from .replica import NOBODY, Remembered, Replica
 from .service.clients import Clients
 from .service.section import ServiceSection
@@ -104,6 +105,7 @@ class Cell:
         self._is_learner = False
         self._is_stranded = False
         self._writers = Writers()
+        self._repairs = Repairs(context, self.replica)
         self._told = State.EMPTY
 
     # State
@@ -165,7 +167,10 @@ class Cell:
             case Fetch():
                 self._receive_fetch(decoded, now)
             case Counted():
-                self.replica.take_counted(decoded, now)
+                is_trusted = self._manager is not None or source == self._manager_node
+                self.replica.take_counted(decoded, now, is_trusted=is_trusted)
+                if self._manager is not None:
+                    self._manager.receive_counted(decoded, source)
             case CatchUpQuery():
                 self.clients.answer(decoded)
             case TableQuery():
@@ -258,7 +263,7 @@ class Cell:
 
     def handle_table_ready(self, version: int) -> None:
         """Note that all frames that a version of the table asks for are kept."""
-        self.replica.handle_table_ready(version)
+        self.replica.readiness.reach(version)
 
     def propose(self, records: tuple[Record, ...], now: float) -> int | None:
         """Decide something as the serving manager. Return the index of the entry, or None if not serving.
@@ -369,15 +374,15 @@ class Cell:
         is_managing = self._manager is not None
         if self._manager is not None and fetch.ranges[0].ledger.lane == DECISION_LANE:
             self._manager.replay_decisions(fetch.ranges[0], now)
-        kept, counted = answer_fetch(fetch.ranges, self.replica.ledgers, self._context.storage)
+        kept, counted, doubtful = answer_fetch(fetch.ranges, self.replica.ledgers, self._context.storage)
         # The manager sends frames to all, the others only to the manager. But a manager that has just started may know
         # too old a table to be believed, so all tell which frames nobody kept.
         if kept and (is_managing or fetch.reply_to == self._manager_node):
             self._context.events.append(Replay(fetch.reply_to, kept))
         if counted:
-            version = self.replica.readiness.version
-            told = Counted(cell_id=self.cell_id, table_version=version, ranges=counted)
-            self._context.outgoing.append(SendCommand(told))
+            self.replica.readiness.tell_counted(counted)
+        if doubtful:
+            self.replica.readiness.tell_counted(doubtful, is_doubtful=True)
 
     # Consequences
 
@@ -409,6 +414,8 @@ class Cell:
         self.replica.write_entries()
         self.clients.advance()
         self.replica.take_snapshot()
+        for producer_id, node in self._writers.nodes(self._repairs.settle(now)):
+            self._answer_writer(producer_id, node)
         if self._manager is None and self._election.is_elected:
             self._manager = Manager(self._context, self.replica, self.clients, self._election.epoch, now)
             self._manager_node = 0

@@ -1,5 +1,6 @@
 """The replicated log of decisions, as one member holds it. Indexes count from 1."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
@@ -208,12 +209,21 @@ class DecisionLog:
 
         Their frames are kept: a publisher knows of a subscription when it is committed, and then W members have it.
         """
-        return [
-            record.subscription.destination.frame_hash
+        return [record.subscription.destination.frame_hash for record in self._tables_ahead if record.is_added]
+
+    @property
+    def table_version_ahead(self) -> int:
+        """Newest version of the table that is in the log and not committed; 0 without one."""
+        return max((record.version for record in self._tables_ahead), default=0)
+
+    @property
+    def _tables_ahead(self) -> Iterator[TableRecord]:
+        return (
+            record
             for index in range(max(self.committed + 1, self.first_index), self.last_index + 1)
             for record in self.entry(index).body.records
-            if isinstance(record, TableRecord) and record.is_added
-        ]
+            if isinstance(record, TableRecord)
+        )
 
     # Snapshots
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 from math import inf
 from typing import Final, NamedTuple
 
+from fjm2.base.ranges import RangeSet
+
 from .context import Context, Storage
 from .ledger_table import LedgerTable
 from .outgoing import SendCommand
@@ -81,12 +83,16 @@ class FetchAnswer(NamedTuple):
 
     kept: tuple[Range, ...]
     counted: tuple[Range, ...]
+    doubtful: tuple[Range, ...]
+    """Those that the keeper counted before it heard of a subscription that may ask for them."""
 
 
 def answer_fetch(wanted: Iterable[Range], ledgers: LedgerTable, storage: Storage) -> FetchAnswer:
     """Return what a keeper can tell of these ranges."""
     kept: list[Range] = []
     counted: list[Range] = []
+    doubtful: list[Range] = []
+    doubts = ledgers.doubts
     left = SEQUENCES_MAX
     for each in wanted:
         for first, end in ledgers.on_disk_within(each.ledger, each.first, each.last + 1):
@@ -96,5 +102,13 @@ def answer_fetch(wanted: Iterable[Range], ledgers: LedgerTable, storage: Storage
             left -= end - first
             live = storage.live(each.ledger, first, end)
             kept += [Range(each.ledger, low, high - low) for low, high in live]
-            counted += [Range(each.ledger, low, high - low) for low, high in live.gaps(first, end)]
-    return FetchAnswer(tuple(kept[:REPLAY_RANGES_MAX]), tuple(counted[:COUNTED_RANGES_MAX]))
+            for low, high in live.gaps(first, end):
+                known = RangeSet([(low, high)])
+                for start, stop in doubts.within(each.ledger, low, high):
+                    known.remove(start, stop)
+                counted += [Range(each.ledger, start, stop - start) for start, stop in known]
+                own = doubts.counted_within(each.ledger, low, high)
+                doubtful += [Range(each.ledger, start, stop - start) for start, stop in own]
+    return FetchAnswer(
+        tuple(kept[:REPLAY_RANGES_MAX]), tuple(counted[:COUNTED_RANGES_MAX]), tuple(doubtful[:COUNTED_RANGES_MAX])
+    )

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 
+from .doubts.doubts import Doubts
 from .times import HEARTBEAT_S
 from .wire.ranges import Spans
 from .wire.stored import LEDGERS_MAX, Progress
@@ -91,6 +92,8 @@ class LedgerTable:
         """Number of runs that were refused, by reason."""
         self.pinned: Container[Ledger] = ()
         """Ledgers that are not forgotten, however long they have been closed: a subscription needs their messages."""
+        self.doubts = Doubts()
+        """Sequences that were counted, although a subscription may ask for their frames."""
         self._open_max = open_max
         self._writer_open_max = writer_open_max
         self._islands_max = islands_max
@@ -197,6 +200,7 @@ class LedgerTable:
         """Refuse further frames of a ledger, unless they are fetched. The ledger need not be known."""
         state = self._ledgers.get(ledger) or self._create(ledger, now)
         state.is_fenced = True
+        self.doubts.fence(ledger)
 
     def close(self, ledger: Ledger, final: Spans, now: float, at_ms: int) -> None:
         """Fix the set of a ledger's sequences for ever. The first final set of a ledger counts."""
@@ -205,6 +209,7 @@ class LedgerTable:
             return
         state.final = RangeSet((first, last + 1) for first, last in final)
         state.closed_at_ms = at_ms
+        self.doubts.fence(ledger)
         self._close_count(ledger)
 
     def _close_count(self, ledger: Ledger) -> None:
@@ -222,6 +227,7 @@ class LedgerTable:
         ]
         for ledger in old:
             del self._ledgers[ledger]
+            self.doubts.forget(ledger)
         return old
 
     def progress(self, ledger: Ledger) -> Progress:
@@ -240,11 +246,14 @@ class LedgerTable:
         """Return the progress of a writer's ledgers as the writer may hear it.
 
         Ledgers that are fenced and not closed are left out: a confirmation could come too late for the final set.
+        So are those in doubt: a writer that waits for frames of a subscription would count one copy too many.
         """
         return [
             self.progress(ledger)
             for ledger, state in self._ledgers.items()
-            if ledger.producer_id == producer_id and (state.final is not None or not state.is_fenced)
+            if ledger.producer_id == producer_id
+            and (state.final is not None or not state.is_fenced)
+            and ledger not in self.doubts
         ]
 
     def missing(self, ledger: Ledger, first: int, end: int, now: float = inf) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from .reports import Report, Reports
 from .service.clients import Clients
 from .service.desk import RequestDesk
 from .times import CLAIMS_S, HEARTBEAT_S, LEASE_S, TELL_S, YIELD_AFTER_S
-from .wire.commands import Heartbeat, HeartbeatFlag, HeartbeatMember, MemberFlag
+from .wire.commands import Counted, Heartbeat, HeartbeatFlag, HeartbeatMember, MemberFlag
 from .wire.fields import Member
 from .wire.ranges import Range
 from .wire.records import OpenRecord, Record
@@ -177,6 +177,13 @@ class Manager:
         if lacks:
             self._replica.send_stored(report.node_id, lacks)
 
+    def receive_counted(self, counted: Counted, source: int) -> None:
+        """Take a member's word that it has no frames for some sequences."""
+        membership = self._replica.log.membership
+        for member, report in self.reports:
+            if report.node_id == source and member in membership:
+                self._replica.readiness.tally(counted, member, membership)
+
     def _renew_lease(self) -> None:
         membership = self._replica.log.membership
 
@@ -207,6 +214,7 @@ class Manager:
 
     def advance(self, now: float) -> None:
         """Go on to the next state if all that it needs is there."""
+        self._replica.readiness.resolve_alone(self._replica.log.membership)
         if self.state is State.RECOVERING and not self._open_index:
             self._replica.fetches.ask_for_frames(self._replica.lacking_references(), now)
             # The frames that decisions refer to are on W disks, so that they can be had.

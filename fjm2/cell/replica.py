@@ -10,15 +10,16 @@ from fjm2.base.ledger import Ledger
 
 from .context import Context, Storage
 from .decision_log import Appended, DecisionLog, Entry
+from .doubts.readiness import TableReadiness
 from .fetches import Fetches
 from .ledger_table import LedgerTable, Span
 from .outgoing import Decided, SendStored, TableChanged
 from .snapshots.sections import Section
 from .snapshots.snapshots import SNAPSHOT_ENTRIES, Snapshots
-from .subscription_table import SubscriptionTable, TableReadiness
+from .subscription_table import SubscriptionTable
 from .times import REMEMBERED_MS
 from .wire.commands import Counted
-from .wire.ranges import COUNT_MAX, DECISION_LANE, Range
+from .wire.ranges import COUNT_MAX, DECISION_LANE, Position, Range
 from .wire.records import (
     ApplyRecord,
     CloseRecord,
@@ -60,6 +61,8 @@ class Remembered:
     lsn: int = 0
     kept: Container[Ledger] = ()
     """Ledgers that have frames. They are not forgotten before the driver has told which of these are needed."""
+    settled: int = 0
+    """Version of the table through which no frames were in doubt."""
 
 
 class _Promise(NamedTuple):
@@ -78,12 +81,24 @@ class _SnapshotMark:
     index: int
 
 
+@dataclass(frozen=True, slots=True)
+class _CountedMark:
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class _LateMark:
+    """Frames of sequences that were counted before, and are known already."""
+
+    span: Span
+
+
 @dataclass(slots=True)
 class _Pending:
     """Something that waits for the disk."""
 
     lsn: int
-    mark: Span | _Promise | _EntryMark | _SnapshotMark
+    mark: Span | _CountedMark | _LateMark | _Promise | _EntryMark | _SnapshotMark
 
 
 @dataclass(slots=True)
@@ -122,7 +137,7 @@ class Replica:
         self.durable_lsn = remembered.lsn
         self.confirmable = 0
         """Index through which the log, and all that it refers to, is on disk."""
-        self.readiness = TableReadiness()
+        self.readiness = TableReadiness(context, self.log, self.ledgers, self.table, remembered.settled)
         self._applied = 0
         self.snapshots = Snapshots(self.log, self.ledgers, self.table, sections, snapshot_entries)
         self._pending: deque[_Pending] = deque()
@@ -149,6 +164,10 @@ class Replica:
         for ledger in self.log.fenced(0):
             self.ledgers.fence(ledger, now)
         self._advance_confirmable()
+        starts = [starts for _, starts in self.table.state.subscriptions if self.table.version > remembered.settled]
+        for index in range(self.log.first_index, self.log.last_index + 1):
+            starts += starts_asked(self.log.entry(index).body.records, remembered.settled)
+        self.readiness.doubt(starts, ())
         # Each entry tells what its manager knew as committed.
         indexes = range(self.log.first_index, self.log.last_index + 1)
         self.commit(max((self.log.entry(index).body.committed for index in indexes), default=0), now)
@@ -183,24 +202,50 @@ class Replica:
             lsn = self._context.storage.store_frames(
                 ledger, span.first, part, is_fetched=is_fetched, is_urgent=is_urgent
             )
-            self._note(span, lsn, now, is_fetched=is_fetched, is_urgent=is_urgent)
+            self._note(span, span, lsn, now, is_fetched=is_fetched, is_urgent=is_urgent)
+        for low, end in self.ledgers.doubts.begin_writing(ledger, first, first + len(frames)):
+            span = Span(ledger, low, end)
+            lsn = self._context.storage.store_late(ledger, low, frames[low - first : end - first])
+            if lsn is None:
+                self.fetches.note_refused(now)
+                self.ledgers.doubts.end_writing(*span)
+            else:
+                self._pending.append(_Pending(lsn, _LateMark(span)))
 
-    def store_counted(self, ledger: Ledger, first: int, count: int, now: float, *, is_fetched: bool) -> None:
-        """Store that sequences of a ledger need no keeping, as far as they are new."""
+    def store_counted(
+        self, ledger: Ledger, first: int, count: int, now: float, *, is_fetched: bool, is_hearsay: bool = False
+    ) -> None:
+        """Store that sequences of a ledger need no keeping, as far as they are new.
+
+        What was heard is sure, as the driver looks at the newest subscriptions in the log.
+        """
+        if not is_fetched:
+            self.ledgers.doubts.resolve(ledger, first, first + count)
         for span in self.ledgers.accept(ledger, first, count, now, is_fetched=is_fetched):
             size = span.end - span.first
             lsn = self._context.storage.store_counted(ledger, span.first, size, is_fetched=is_fetched)
-            self._note(span, lsn, now, is_fetched=is_fetched)
+            self._note(span, _CountedMark(span), lsn, now, is_fetched=is_fetched)
+            if is_hearsay and lsn is not None:
+                self.ledgers.doubts.add(ledger, [span[1:]], is_hearsay=True)
 
-    def take_counted(self, message: Counted, now: float) -> None:
-        """Take another keeper's word that sequences need no keeping, unless its table is older than this one's."""
-        if message.table_version >= self.table.version:
-            for each in message.ranges:
-                if each.ledger.lane != DECISION_LANE:
-                    self.store_counted(each.ledger, each.first, each.count, now, is_fetched=True)
+    def take_counted(self, message: Counted, now: float, *, is_trusted: bool) -> None:
+        """Take another keeper's word that sequences need no keeping, unless its table is older than this one's.
+
+        A manager, and whoever follows the sender, takes it all the same, and doubts it.
+        """
+        is_hearsay = not self.readiness.vouches(message)
+        for each in self.readiness.believe(message, is_trusted=is_trusted):
+            self.store_counted(each.ledger, each.first, each.count, now, is_fetched=True, is_hearsay=is_hearsay)
 
     def _note(
-        self, span: Span, lsn: int | None, now: float, *, is_fetched: bool = False, is_urgent: bool = False
+        self,
+        span: Span,
+        mark: Span | _CountedMark,
+        lsn: int | None,
+        now: float,
+        *,
+        is_fetched: bool = False,
+        is_urgent: bool = False,
     ) -> None:
         """Have sequences count when their batch is on disk. Without room they may come again."""
         # A frame that may use the reserve does not tell that there is room for messages.
@@ -210,7 +255,7 @@ class Replica:
         if lsn is None:
             self.ledgers.drop_unsynced((span,))
         else:
-            self._pending.append(_Pending(lsn, span))
+            self._pending.append(_Pending(lsn, mark))
 
     def offer_entry(self, epoch: int, index: int, data: bytes, now: float) -> Appended:
         """Take an entry of the decision log, if it follows what is there."""
@@ -223,6 +268,7 @@ class Replica:
         result = self.log.offer(epoch, index, Entry(epoch, body, data), self.promise.epoch)
         self.confirmable = min(self.confirmable, self.log.last_index)
         if result is Appended.ADDED:
+            self._doubt(starts_asked(body.records, 0))
             self.write_entries()
             for ledger in self.log.fenced(min(fenced_before, index - 1)):
                 self.ledgers.fence(ledger, now)
@@ -234,8 +280,10 @@ class Replica:
         if is_known and (index <= self.confirmable or not self.is_stuck):
             self.commit(index, now)
             return Appended.KNOWN
+        known = self.table.state.subscriptions
         if not self.snapshots.adopt(index, entry, now):
             return Appended.REFUSED
+        self._doubt([starts for each, starts in self.table.state.subscriptions if (each, starts) not in known])
         self._applied = index
         self.confirmable = min(self.confirmable, index - 1)
         self.write_entries()
@@ -250,7 +298,10 @@ class Replica:
                 self.readiness.note(state.version, True, subscription)
                 self._context.events.append(TableChanged(state.version, True, subscription, starts))
             if not state.subscriptions:
-                self.handle_table_ready(state.version)
+                self.readiness.reach(state.version)
+
+    def _doubt(self, starts: Sequence[Sequence[Position]]) -> None:
+        self.readiness.doubt(starts, (each.mark.span for each in self._pending if isinstance(each.mark, _CountedMark)))
 
     def propose(self, epoch: int, records: tuple[Record, ...], now: float) -> int:
         """Append an entry as the manager of an epoch. Return its index."""
@@ -313,9 +364,12 @@ class Replica:
                 case _SnapshotMark(index=index):
                     if self.snapshots.handle_written(index):
                         self._context.storage.release_decisions(self._context.cell_id, index)
-                case Span() as span:
+                case _CountedMark(span=span) | (Span() as span):
                     self.ledgers.note_on_disk(span)
                     synced.producers.add(span.ledger.producer_id)
+                case _LateMark(span=span):
+                    self.ledgers.doubts.end_writing(*span)
+                    self.ledgers.doubts.resolve(*span)
         before = self.confirmable
         self._advance_confirmable()
         synced.has_entries = synced.has_entries or self.confirmable > before
@@ -331,9 +385,13 @@ class Replica:
                     self.log.note_refused(epoch, index)
                 case _SnapshotMark():
                     self.snapshots.withdraw()
-                case Span() as span:
+                case _CountedMark(span=span) | (Span() as span):
                     self.is_full = True
                     self.ledgers.drop_unsynced((span,))
+                    self.ledgers.doubts.resolve(*span)  # it is not known any more
+                case _LateMark(span=span):
+                    self.is_full = True
+                    self.ledgers.doubts.end_writing(*span)
 
     def _advance_confirmable(self) -> None:
         """A decision is confirmed only together with all that it refers to."""
@@ -341,7 +399,7 @@ class Replica:
             index = self.log.next_after(self.confirmable)
             if index > self.log.on_disk or any(not self.ledgers.is_on_disk(*span) for span in self._spans_of(index)):
                 return
-            if self.is_stuck:
+            if lacks_requests(self.log, index, self.ledgers, self._context.storage):
                 return
             self.confirmable = index
 
@@ -349,8 +407,9 @@ class Replica:
     def is_stuck(self) -> bool:
         """True if only a snapshot helps: the next entry grants a request that nobody else may have any more."""
         index = self.log.next_after(self.confirmable)
-        is_entry = self.confirmable < self.log.on_disk and index >= self.log.first_index
-        return is_entry and lacks_requests(self.log.entry(index), self.ledgers, self._context.storage)
+        return self.confirmable < self.log.on_disk and lacks_requests(
+            self.log, index, self.ledgers, self._context.storage
+        )
 
     def _spans_of(self, index: int) -> Iterator[Span]:
         if index < self.log.first_index:
@@ -394,10 +453,6 @@ class Replica:
                     self._context.events.append(event)
             case _:
                 pass  # for the queue manager, which gets all decisions as events
-
-    def handle_table_ready(self, version: int) -> None:
-        """Report a version of the table from now on: all frames that it asks for are kept."""
-        self.readiness.reach(min(version, self.table.version))
 
     # Answers
 
@@ -459,6 +514,25 @@ class Replica:
         ]
 
 
+def starts_asked(records: Sequence[Record], settled: int) -> list[tuple[Position, ...]]:
+    """Return the starts of subscriptions that records add in versions behind one of the table."""
+    return [
+        each.starts for each in records if isinstance(each, TableRecord) and each.is_added and each.version > settled
+    ]
+
+
+def lacks_requests(log: DecisionLog, index: int, ledgers: LedgerTable, storage: Storage) -> bool:
+    """Return True if an entry grants a request whose frame is not here, though its sequence is known: the others have
+    released it, because their logs have the entry no more."""
+    return index >= log.first_index and any(
+        not storage.live(record.ledger, verdict.sequence, verdict.sequence + 1)
+        for record in log.entry(index).body.records
+        if isinstance(record, ApplyRecord)
+        for verdict in record.verdicts
+        if not verdict.reason and ledgers.is_on_disk(record.ledger, verdict.sequence, verdict.sequence + 1)
+    )
+
+
 def spans_of(record: Record) -> list[Span]:
     """Return the frames that a decision refers to."""
     match record:
@@ -472,18 +546,6 @@ def spans_of(record: Record) -> list[Span]:
             return [Span(record.ledger, first, last + 1) for first, last in record.final]
         case _:
             return []
-
-
-def lacks_requests(entry: Entry, ledgers: LedgerTable, storage: Storage) -> bool:
-    """Return True if an entry grants a request whose sequence is known here, and whose frame is not: others released it
-    because their logs have the entry no more."""
-    return any(
-        not storage.live(record.ledger, verdict.sequence, verdict.sequence + 1)
-        for record in entry.body.records
-        if isinstance(record, ApplyRecord)
-        for verdict in record.verdicts
-        if not verdict.reason and ledgers.is_on_disk(record.ledger, verdict.sequence, verdict.sequence + 1)
-    )
 
 
 def _span(each: Range) -> Span:

@@ -47,6 +47,11 @@ class SubscriptionTable:
         self._heard = max(version, self._heard or 0)
 
     @property
+    def newest_heard(self) -> int | None:
+        """Newest version heard of since the start."""
+        return self._heard
+
+    @property
     def is_current(self) -> bool:
         """True if the table is as new as the newest one heard of since the start.
 
@@ -107,29 +112,6 @@ class SubscriptionTable:
     def subscriptions(self) -> list[Subscription]:
         """All subscriptions, in the order in which they were added."""
         return [subscription for subscription, _ in self._subscriptions.values()]
-
-
-class TableReadiness:
-    """The version of the table whose messages the driver has told, and the subscriptions that it still works on."""
-
-    def __init__(self) -> None:
-        self.version = 0
-        self._added: list[tuple[int, int]] = []
-        """Version and destination of each subscription whose messages have not been told."""
-
-    def note(self, version: int, is_added: bool, subscription: Subscription) -> None:
-        """Note a change that the driver is told of."""
-        if is_added:
-            self._added.append((version, subscription.destination.frame_hash))
-
-    def reach(self, version: int) -> None:
-        """Note that all messages are told that a version asks for."""
-        self.version = max(self.version, version)
-        self._added = [each for each in self._added if each[0] > version]
-
-    def knows_messages(self, frame_hash: int) -> bool:
-        """Return True if all messages to a destination that are in the store have been told."""
-        return all(each != frame_hash for _, each in self._added)
 
 
 def key_of(subscription: Subscription) -> SubscriptionKey:

@@ -111,7 +111,7 @@ class Clients:
         """Send a consumer a page of what its subscription has not acknowledged, if this keeper is asked.
 
         A keeper that has not applied the decision which made the consumer does not answer: it may not know yet what an
-        earlier consumer acknowledged. Nor does one that has not been told of all messages in its store.
+        earlier consumer acknowledged. Nor does one that may lack messages, or has not been told of all in its store.
         """
         if query.keeper_node != self._context.node_id:
             return
@@ -119,6 +119,8 @@ class Clients:
         if cursor is None or not self._replica.readiness.knows_messages(cursor.frame_hash):
             return
         page = page_of(query, cursor, self.backlog, self._replica.ledgers)
+        if page.ledger in self._replica.ledgers.doubts:
+            return  # it may have messages that were counted too early
         self._context.outgoing.append(SendCommand(page))
         ranges = replayed(page)
         if ranges:
@@ -141,6 +143,7 @@ class Clients:
         replica, state = self._replica, self.state
         if self._section.is_adopted:
             self._section.is_adopted = False
+            self.inbox.wanted.clear()
             for ledger, final, _ in replica.ledgers.closed_ledgers:
                 self._trim(ledger, final)
         while state.index < min(replica.log.committed, replica.confirmable):

@@ -62,6 +62,16 @@ class ServiceKeeper(Keeper):
         else:
             cell.clients.note_messages(frame_hash, ledger, sequence, 1)
 
+    def keeps(self, cell: Cell, frame_hash: int) -> bool:
+        """Return True for the messages of a topic that some subscription asks for, as far as this keeper knows."""
+        table = cell.replica.table
+        return not table.is_current or table.stores(frame_hash) or frame_hash in cell.replica.log.hashes_ahead
+
+    def has(self, ledger: Ledger, sequence: int) -> bool:
+        """Return True if a frame is on the disk, or was until it was released."""
+        is_live = bool(self.disk.journal.live(ledger, sequence, sequence + 1))
+        return is_live or sequence in self.released[ledger]
+
     def handle_event(self, cell: Cell, event: Event) -> None:
         match event:
             case TableChanged():
@@ -114,6 +124,8 @@ class ServiceWorld(World):
     ) -> None:
         self.clients: list[Client] = []
         self.model = Model()
+        self.deaf: set[int] = set()
+        """Nodes of keepers that hear nothing of other keepers."""
         self.lives = 0
         self.client_ids = client_ids
         super().__init__(seed, keepers, 0, **options)  # type: ignore[arg-type]
@@ -168,11 +180,16 @@ class ServiceWorld(World):
         is_fetched: bool = False,
     ) -> None:
         assert frame is not None
-        node, is_urgent = source.node, message_hash(frame) is None
+        frame_hash = message_hash(frame)
+        node, is_urgent = source.node, frame_hash is None
 
         def act(cell: Cell) -> None:
-            cell.receive_frames(ledger, sequence, (frame,), node, self.now, is_fetched=is_fetched, is_urgent=is_urgent)
             assert isinstance(target, ServiceKeeper)
+            if frame_hash is not None and not is_fetched and not target.keeps(cell, frame_hash):
+                self.model.counts["counted"] += 1
+                cell.receive_counted(ledger, sequence, 1, node, self.now)
+                return
+            cell.receive_frames(ledger, sequence, (frame,), node, self.now, is_fetched=is_fetched, is_urgent=is_urgent)
             target.tell(cell, ledger, sequence, frame)
 
         self.deliver(source, target, act)  # type: ignore[arg-type]
@@ -191,10 +208,26 @@ class ServiceWorld(World):
             case 1 | 2:
                 client.reachable = False
                 self.later(self.random.uniform(0.1, 8.0), lambda: self.reach(client))
+            case 3 | 4 | 5:
+                self.deafen()
             case _:
                 pass
 
+    def deafen(self) -> None:
+        """Let a follower hear writers and not keepers for a moment: it learns late who subscribes."""
+        followers = [keeper for keeper in self.keepers if keeper is not self.manager]
+        if not followers:
+            return
+        keeper = self.random.choice(followers)
+        self.deaf.add(keeper.node)
+        self.later(self.random.uniform(0.1, 0.9), lambda: self.deaf.discard(keeper.node))
+
+    def deliver(self, source: object, target: Keeper, act: Callable[[Cell], None]) -> None:  # type: ignore[override]
+        if not (isinstance(source, Keeper) and target.node in self.deaf):
+            super().deliver(source, target, act)  # type: ignore[arg-type]
+
     def heal_keepers(self) -> None:
+        self.deaf.clear()
         for keeper in self.keepers:
             keeper.reachable = True
             keeper.disk.mend()
@@ -205,6 +238,17 @@ class ServiceWorld(World):
         client.reachable = client.is_alive
 
     # Promises
+
+    def note_confirmed(self, ledger: Ledger, through: int) -> None:
+        """Check that W members have what a writer waited for."""
+        for sequence in self.model.note_confirmed(ledger, through):
+            holders = [
+                keeper.node
+                for keeper in self.keepers
+                if isinstance(keeper, ServiceKeeper) and keeper.has(ledger, sequence)
+            ]
+            if len(holders) < len(self.keepers) // 2 + 1:
+                raise BrokenPromiseError(f"message {sequence} of {ledger} is confirmed, and only {holders} have it")
 
     def check_event(self, keeper: Keeper, event: object) -> None:
         super().check_event(keeper, event)

@@ -60,6 +60,8 @@ class Sent(NamedTuple):
 
     topic: str
     at: float
+    version: int
+    """Newest table that the writer knew. It waits for no copies that a newer one asks for."""
 
 
 class Generation:
@@ -89,6 +91,10 @@ class Generation:
 
     def needs(self, ledger: Ledger, sequence: int) -> bool:
         return sequence >= self.starts.get(ledger, 1) and sequence not in self.acked[ledger]
+
+    def is_promised(self, ledger: Ledger, sequence: int, sent: Sent) -> bool:
+        """Return True for a message that W members have to keep, as the writer knew of the subscription."""
+        return sent.topic == self.topic and sent.version >= self.version and self.needs(ledger, sequence)
 
 
 class Model:
@@ -123,16 +129,25 @@ class Model:
         found = self.subscriptions.get(key_of(client_id, name, flags))
         return 0 if found is None else int(found.topic.removeprefix("topic"))
 
-    def note_sent(self, ledger: Ledger, sequence: int, frame: bytes, now: float) -> None:
+    def note_sent(self, ledger: Ledger, sequence: int, frame: bytes, now: float, version: int) -> None:
         if frame[:1] == b"M":
-            self.messages[ledger][sequence] = Sent(f"topic{frame[1:2].decode()}", now)
+            self.messages[ledger][sequence] = Sent(f"topic{frame[1:2].decode()}", now, version)
         else:
             request = decode_request(frame[1:])
             assert request is not None
             self.requests[ledger, sequence] = request
 
-    def note_confirmed(self, ledger: Ledger, through: int) -> None:
-        self.confirmed[ledger] = max(through, self.confirmed.get(ledger, 0))
+    def note_confirmed(self, ledger: Ledger, through: int) -> list[int]:
+        """Note how far a writer's sends have completed. Return the messages of them that subscriptions need."""
+        before = self.confirmed.get(ledger, 0)
+        self.confirmed[ledger] = max(through, before)
+        messages = self.messages[ledger]
+        return [
+            sequence
+            for sequence in range(before + 1, through + 1)
+            if sequence in messages
+            and any(each.is_promised(ledger, sequence, messages[sequence]) for each in self.subscriptions.values())
+        ]
 
     def complete(self, session: int, number: int, now: float) -> None:
         """Note that creating a subscription returned: from now on it gets everything."""
@@ -160,7 +175,7 @@ class Model:
         if sequence <= last:
             raise BrokenPromiseError(f"{where}: out of order, after {last}")
         for other, sent in self.messages[ledger].items():
-            if last < other < sequence and sent.topic == generation.topic and generation.needs(ledger, other):
+            if last < other < sequence and generation.is_promised(ledger, other, sent):
                 raise BrokenPromiseError(f"{where}: {other} was left out")
         self.last[session, number, ledger] = sequence
         if sequence in generation.delivered[ledger]:
@@ -362,7 +377,7 @@ class Model:
             for ledger, messages in self.messages.items()
             for sequence, sent in messages.items()
             if sent.topic == generation.topic
-            and sent.at > generation.complete_at
+            and sent.version >= generation.version
             and sequence <= self.confirmed.get(ledger, 0)
             and sequence not in generation.delivered[ledger]
         ]

@@ -77,6 +77,8 @@ class Surroundings(Protocol):
 
     def tell_client(self, source: object, client: "Client", act: Callable[[], None]) -> None: ...
 
+    def note_confirmed(self, ledger: Ledger, through: int) -> None: ...
+
 
 class Consumer:
     """A consumer as the client knows it."""
@@ -130,7 +132,7 @@ class Client:
     def send(self, frame: bytes) -> int:
         self.frames.append(frame)
         self.tracker.note_sent(self.ledger, self.sent, self.world.now)
-        self.world.model.note_sent(self.ledger, self.sent, frame, self.world.now)
+        self.world.model.note_sent(self.ledger, self.sent, frame, self.world.now, self.tracker.table_version)
         self.publish(self.sent)
         return self.sent
 
@@ -186,7 +188,7 @@ class Client:
             if isinstance(heartbeat, Heartbeat) and heartbeat.flags & HeartbeatFlag.SERVING:
                 self.tracker.receive_heartbeat(heartbeat, now)
             self.subscriber.receive_command(message, source, now)
-        self.world.model.note_confirmed(self.ledger, self.confirmed)
+        self.world.note_confirmed(self.ledger, self.confirmed)
         self.subscriber.note_stored(self.ledger, self.confirmed, now)
         self.flush()
 
@@ -209,6 +211,7 @@ class Client:
                 self.lose_session()
             case ConsumerReady() if self.consumer is not None and event.consumer == self.consumer.handle:
                 self.consumer.is_ready = True
+                self.consumer.number = self.subscriber.number_of(event.consumer) or self.consumer.number
                 self.calls.pop(event.consumer, None)
                 number = self.subscriber.number_of(event.consumer)
                 self.world.model.complete(self.session, number, self.world.now)

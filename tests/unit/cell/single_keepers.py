@@ -58,6 +58,15 @@ class Store:
         self.counted.setdefault(ledger, []).append((first, first + count))
         return self._write((ledger, first, count), is_fetched=is_fetched)
 
+    def store_late(self, ledger: Ledger, first: int, frames: Sequence[bytes]) -> int | None:
+        counted = RangeSet(self.counted.get(ledger, ()))
+        counted.remove(first, first + len(frames))
+        self.counted[ledger] = list(counted)
+        return self._write((ledger, first, frames))
+
+    def store_settled(self, cell_id: int, version: int) -> int | None:
+        return self._write((cell_id, version), is_urgent=True)
+
     def store_promise(self, cell_id: int, epoch: int, voted_for: bytes) -> int | None:
         return self._write((cell_id, epoch, voted_for), is_urgent=True)
 

@@ -109,7 +109,7 @@ def test_an_answer_is_bounded() -> None:
     table = LedgerTable()
     table.restore(Span(LEDGER, 1, 1 << 40), 0.0)
     wanted = [Range(LEDGER, 1, 0xFFFFFFFF)] * 5
-    kept, absent = answer_fetch(wanted, table, Even())  # type: ignore[arg-type]
+    kept, absent, _ = answer_fetch(wanted, table, Even())  # type: ignore[arg-type]
     assert (len(kept), len(absent)) == (REPLAY_RANGES_MAX, COUNTED_RANGES_MAX)
     assert kept[-1].last <= SEQUENCES_MAX
     assert len(Counted(cell_id=1, table_version=1, ranges=absent).encode()) < 1400

@@ -172,9 +172,9 @@ def test_a_table_is_reported_when_its_frames_are_kept_and_never_goes_back() -> N
     held.commit(2, 0.0)
     assert held.table.version == 1  # a version that does not follow is no change
     held.send_stored(7, [])
-    held.handle_table_ready(9)
+    held.readiness.reach(9)
     held.send_stored(7, [])
-    held.handle_table_ready(0)
+    held.readiness.reach(0)
     held.send_stored(7, [])
     versions = [message.stored.table_version for message in context.outgoing if isinstance(message, SendStored)]
     assert versions == [0, 1, 1]

@@ -1,0 +1,135 @@
+"""The newest table whose messages a member has, and what it has to find out before it has them."""
+
+from collections.abc import Iterable, Sequence
+
+from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
+from fjm2.cell.configuration import Membership
+from fjm2.cell.context import Context
+from fjm2.cell.decision_log import DecisionLog
+from fjm2.cell.ledger_table import LedgerTable, Span
+from fjm2.cell.outgoing import SendCommand
+from fjm2.cell.subscription_table import SubscriptionTable
+from fjm2.cell.wire.commands import Counted
+from fjm2.cell.wire.fields import Member
+from fjm2.cell.wire.ranges import COUNT_MAX, DECISION_LANE, Position, Range
+from fjm2.cell.wire.records import Subscription
+
+_ALL = 1 << 64
+
+
+class TableReadiness:
+    """The version of the table whose messages the driver has told, the subscriptions that it still works on, and the
+    frames that this member may have counted wrongly."""
+
+    def __init__(
+        self, context: Context, log: DecisionLog, ledgers: LedgerTable, table: SubscriptionTable, settled: int
+    ) -> None:
+        """`settled` is the version that the store remembers."""
+        self._context, self._log, self._ledgers, self._table = context, log, ledgers, table
+        self.version = 0
+        self.settled = settled
+        """Version through which nothing is doubtful. It is on disk, as a member does not remember its doubts."""
+        self._added: list[tuple[int, int]] = []
+        """Version and destination of each subscription whose messages have not been told."""
+        self._tallies: dict[Member, dict[Ledger, RangeSet]] = {}
+        """Sequences that other members said they counted, as a manager hears it."""
+
+    def note(self, version: int, is_added: bool, subscription: Subscription) -> None:
+        """Note a change that the driver is told of."""
+        if is_added:
+            self._added.append((version, subscription.destination.frame_hash))
+
+    def reach(self, version: int) -> None:
+        """Note that all messages are told that a version asks for."""
+        self.version = max(self.version, min(version, self._table.version))
+        self._added = [each for each in self._added if each[0] > version]
+
+    def knows_messages(self, frame_hash: int) -> bool:
+        """Return True if all messages to a destination that are in the store have been told."""
+        return all(each != frame_hash for _, each in self._added)
+
+    def advance(self) -> None:
+        """Write down the version through which nothing is doubtful."""
+        if self.version > self.settled and not self._ledgers.doubts:
+            lsn = self._context.storage.store_settled(self._context.cell_id, self.version)
+            if lsn is not None:
+                self.settled = self.version
+
+    def tell_counted(self, ranges: tuple[Range, ...], *, is_doubtful: bool = False) -> None:
+        """Tell those who fetch that sequences need no keeping, as far as this keeper knows."""
+        version = min(self.version, self.settled) if is_doubtful else self.version
+        command = Counted(cell_id=self._context.cell_id, table_version=version, ranges=ranges)
+        self._context.outgoing.append(SendCommand(command))
+
+    # Doubts
+
+    def doubt(self, starts: Sequence[Sequence[Position]], unsynced: Iterable[Span]) -> None:
+        """Doubt what was counted from the starts of new subscriptions on. `unsynced` was counted a moment ago."""
+        if not starts:
+            return
+        positions = [dict(each) for each in starts]
+        begins = {ledger: min(each.get(ledger, 1) for each in positions) for ledger in self._ledgers.open_ledgers}
+        doubts = self._ledgers.doubts
+        for ledger, begin in begins.items():
+            for first, end in self._ledgers.on_disk_within(ledger, begin, _ALL):
+                doubts.add(ledger, self._context.storage.live(ledger, first, end).gaps(first, end))
+        for ledger, first, end in unsynced:
+            if ledger in begins and begins[ledger] < end:
+                doubts.add(ledger, [(max(first, begins[ledger]), end)])
+
+    def doubtful(self) -> list[Range]:
+        """Return what has to be asked for."""
+        return [Range(ledger, first, min(end - first, COUNT_MAX)) for ledger, first, end in self._ledgers.doubts]
+
+    @property
+    def _asked(self) -> int:
+        """Newest version in the log, committed or not."""
+        return max(self._table.version, self._log.table_version_ahead)
+
+    def vouches(self, message: Counted) -> bool:
+        """Return True if the sender of an answer has whatever the newest table that was heard of asks for."""
+        heard = self._table.newest_heard
+        return heard is not None and message.table_version >= max(self._asked, heard)
+
+    def believe(self, message: Counted, *, is_trusted: bool) -> list[Range]:
+        """Take another member's word that it has no frames. Return the ranges that may count as known, too.
+
+        A sender with an older table may be in doubt itself. Its word counts only if nobody knows better: for a manager,
+        and for those who follow one.
+        """
+        ranges = [each for each in message.ranges if each.ledger.lane != DECISION_LANE]
+        if message.table_version >= self._asked:
+            for each in ranges:
+                for first, end in self._ledgers.doubts.within(each.ledger, each.first, each.last + 1):
+                    self._ledgers.doubts.resolve(each.ledger, first, end)
+        return ranges if is_trusted or message.table_version >= self._table.version else []
+
+    def tally(self, message: Counted, member: Member, membership: Membership) -> None:
+        """Note as the manager that a member counted frames, and resolve what K - W + 1 members doubt.
+
+        A writer waits for W members when it knows of the subscription, so that W had it in their logs. If as many
+        counted a frame before they had, it was sent by a writer that did not know.
+        """
+        doubts, me = self._ledgers.doubts, self._context.me
+        mine = self._tallies.setdefault(member, {})
+        for each in message.ranges:
+            for first, end in doubts.counted_within(each.ledger, each.first, each.last + 1):
+                mine.setdefault(each.ledger, RangeSet()).add(first, end)
+                others = {
+                    other
+                    for other, said in self._tallies.items()
+                    if each.ledger in said and said[each.ledger].covers(first, end)
+                }
+                if membership.can_read(others | {me}):
+                    doubts.resolve(each.ledger, first, end)
+        if not doubts:
+            self._tallies.clear()
+
+    def resolve_alone(self, membership: Membership) -> None:
+        """Resolve as the manager what no other member could have confirmed, in a cell of one or two."""
+        doubts = self._ledgers.doubts
+        if doubts and membership.can_read({self._context.me}):
+            for ledger, first, end in list(doubts):
+                for low, high in doubts.counted_within(ledger, first, end):
+                    doubts.resolve(ledger, low, high)

@@ -1,0 +1,137 @@
+"""Tests of frames that a follower counted before it heard of the subscription that asks for them."""
+
+from random import Random
+from typing import Any
+
+from single_keepers import BUS_KEY, CELL_ID, FOUNDED, LEDGER, ME, MEMBERS, Store, body, cell, events, heartbeat, sent
+
+from fjm2.cell.cell import Cell
+from fjm2.cell.configuration import Membership
+from fjm2.cell.ledger_table import Span
+from fjm2.cell.replica import Remembered, StoredEntry
+from fjm2.cell.wire.commands import Counted, Fetch
+from fjm2.cell.wire.ranges import Position, Range
+from fjm2.cell.wire.records import ConfigureRecord, OpenRecord, Subscription, TableRecord
+from fjm2.cell.wire.requests import Place
+from fjm2.cell.wire.stored import Stored
+
+MANAGER, OTHER, WRITER = 2, 3, 7
+TABLE = TableRecord(1, True, Subscription(1, Place(0, "topic"), "client", "name", ""), (Position(LEDGER, 3),))
+ENTRY = body(0, OpenRecord(), TABLE)
+
+
+def lagging(through: int = 5) -> tuple[Cell, Store]:
+    """Return a follower that counted frames through a sequence before it got the entry about those from 3 on."""
+    keeper, store = cell()
+    keeper.receive(heartbeat(1), MANAGER, 1.0)
+    keeper.receive_counted(LEDGER, 1, through, WRITER, 1.0)
+    keeper.handle_synced(store.lsn, 1.0)
+    keeper.receive_entry(1, 2, ENTRY, 1.1)
+    keeper.receive(heartbeat(1, 2, committed=2, table_version=1, committed_epoch=1), MANAGER, 1.2)
+    keeper.handle_table_ready(1)
+    keeper.handle_synced(store.lsn, 1.2)
+    return keeper, store
+
+
+def told(keeper: Cell) -> list[Any]:
+    """Return the STOREDs about the ledger that a writer gets when it asks."""
+    sent(keeper)
+    keeper.receive_stored_request(LEDGER.producer_id, WRITER)
+    return [message.table_version for message in sent(keeper) if isinstance(message, Stored)]
+
+
+def word(first: int, count: int, version: int) -> bytes:
+    return Counted(cell_id=CELL_ID, table_version=version, ranges=(Range(LEDGER, first, count),)).encode()
+
+
+def test_a_writer_is_told_nothing_of_frames_that_were_counted_too_early() -> None:
+    keeper, _ = lagging()
+    assert keeper.replica.ledgers.progress(LEDGER).on_disk == 5
+    assert told(keeper) == []
+
+
+def test_what_was_counted_before_the_start_is_in_no_doubt() -> None:
+    keeper, _ = lagging(2)
+    assert told(keeper) == [1]
+
+
+def test_frames_that_were_counted_too_early_are_fetched() -> None:
+    keeper, _ = lagging()
+    fetches = [message for message in sent(keeper) if isinstance(message, Fetch)]
+    assert Range(LEDGER, 3, 3) in [each for fetch in fetches for each in fetch.ranges]
+
+
+def test_frames_and_the_word_of_a_keeper_with_the_same_table_end_the_doubt() -> None:
+    keeper, store = lagging()
+    keeper.receive(word(3, 3, 0), MANAGER, 1.3)
+    assert told(keeper) == []  # a keeper with an older table may have counted them as early
+    keeper.receive_frames(LEDGER, 4, [b"4"], MANAGER, 1.3, is_fetched=True)
+    keeper.receive(word(3, 1, 1), OTHER, 1.3)
+    keeper.receive(word(5, 1, 1), OTHER, 1.3)
+    assert told(keeper) == []  # before the frame is on disk
+    sent(keeper)
+    keeper.handle_synced(store.lsn, 1.3)
+    assert [message.table_version for message in sent(keeper) if isinstance(message, Stored)][-1:] == [1]
+    assert (LEDGER, 4, [b"4"]) in store.writes
+    assert told(keeper) == [1]
+
+
+def test_a_frame_that_the_disk_refused_is_still_in_doubt() -> None:
+    keeper, store = lagging(3)
+    keeper.receive_frames(LEDGER, 3, [b"3"], MANAGER, 1.3, is_fetched=True)
+    store.refused = [store.lsn]
+    keeper.handle_synced(store.lsn, 1.3)
+    assert told(keeper) == []
+    keeper.receive_frames(LEDGER, 3, [b"3"], MANAGER, 1.4, is_fetched=True)
+    keeper.handle_synced(store.lsn, 1.4)
+    assert told(keeper) == [1]
+
+
+def test_a_keeper_in_doubt_vouches_for_nothing() -> None:
+    keeper, _ = lagging()
+    sent(keeper)
+    keeper.receive(Fetch(reply_to=OTHER, cell_id=CELL_ID, ranges=(Range(LEDGER, 1, 9),)).encode(), OTHER, 1.3)
+    answers = [(each.table_version, each.ranges) for each in sent(keeper) if isinstance(each, Counted)]
+    assert answers == [(1, (Range(LEDGER, 1, 2),)), (0, (Range(LEDGER, 3, 3),))]
+
+
+def test_the_word_of_a_keeper_in_doubt_fills_a_hole_that_is_in_doubt_itself() -> None:
+    keeper, store = lagging(2)
+    keeper.receive(word(3, 1, 0), OTHER, 1.3)
+    keeper.handle_synced(store.lsn, 1.3)
+    assert keeper.replica.ledgers.progress(LEDGER).on_disk == 2  # its table is older, and this keeper follows another
+    keeper.receive(word(3, 1, 0), MANAGER, 1.3)
+    keeper.handle_synced(store.lsn, 1.3)
+    assert keeper.replica.ledgers.progress(LEDGER).on_disk == 3
+    assert told(keeper) == []
+    sent(keeper)
+    keeper.receive(Fetch(reply_to=OTHER, cell_id=CELL_ID, ranges=(Range(LEDGER, 3, 1),)).encode(), OTHER, 1.3)
+    assert not [each for each in sent(keeper) if isinstance(each, Counted)]
+
+
+def test_doubts_come_back_after_a_restart_until_they_are_settled_on_disk() -> None:
+    entries = (FOUNDED, StoredEntry(1, 2, body(0, OpenRecord(), TABLE)), StoredEntry(1, 3, body(1)))
+    for settled, doubtful in ((0, True), (1, False)):
+        store = Store()
+        store.counted[LEDGER] = [(1, 6)]
+        remembered = Remembered(CELL_ID, 1, entries=entries, spans=[Span(LEDGER, 1, 6)], settled=settled)
+        keeper = Cell(ME, 1, BUS_KEY, store, Random(1), 0.0, remembered=remembered)
+        assert (told(keeper) == []) is doubtful
+        keeper.receive(heartbeat(1, committed=2, table_version=1, committed_epoch=1), MANAGER, 1.0)
+        keeper.handle_table_ready(1)
+        keeper.receive(word(3, 3, 1), OTHER, 1.0)
+        assert told(keeper) == [1]
+        assert ((CELL_ID, 1) in store.writes) is doubtful
+
+
+def test_a_manager_resolves_what_as_many_members_counted_as_it_reads() -> None:
+    keeper, _ = lagging()
+    members = Membership((ConfigureRecord(1, 5, (*MEMBERS, MEMBERS[0]._replace(incarnation=9)), True),))
+    readiness = keeper.replica.readiness
+    answer = Counted(cell_id=CELL_ID, table_version=0, ranges=(Range(LEDGER, 3, 3),))
+    readiness.tally(answer, MEMBERS[1], members)
+    readiness.tally(answer, MEMBERS[1], members)
+    assert told(keeper) == []
+    readiness.tally(answer, MEMBERS[2], members)
+    assert told(keeper) == [1]
+    events(keeper)
