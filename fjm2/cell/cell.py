@@ -422,7 +422,7 @@ class Cell:
             self._election.hear_manager(now)
             self._manager.handle_timeout(now)
         manager = self._manager
-        if manager is not None and (not manager.is_leased(now) or self.replica.is_stuck):
+        if manager is not None and (manager.has_given_up(now) or self.replica.is_stuck):
             self._manager = None
             self._election.withdraw(now)
         elif manager is not None and manager.must_yield(now):

@@ -4,11 +4,15 @@ from .configuration import EPOCH_LEAP_MAX, EPOCH_MAX
 from .context import Context
 from .outgoing import SendCommand
 from .replica import Replica
-from .times import NO_VOTE_S, RANK_DELAY_S, RETRY_S, SUSPICION_S, YIELD_S
+from .times import HEARTBEAT_S, LATE_S, NO_VOTE_S, RANK_DELAY_S, RETRY_S, SUSPICION_S, YIELD_S
 from .wire.commands import VoteAnswer, VoteFlag, VoteRequest
 from .wire.fields import Member
 
 NEVER = float("inf")
+_ASKS_MAX = 4
+"""Times that a candidate asks for the votes of one epoch. Requests get lost, and voters may be busy."""
+_VOTED_S = 3 * RETRY_S
+"""Time after a vote in which a member lets nobody else begin an election: its candidate needs other votes, too."""
 
 
 def is_plausible(epoch: int, promised: int) -> bool:
@@ -29,6 +33,9 @@ class Election:
         self._asks_at = now if is_alone else now + SUSPICION_S
         self._yields_until = now
         self._is_ranked = False
+        self._is_excused = False
+        """True if the member found during this silence that it was held up itself."""
+        self._asks_left = 0
         self.epoch = 0
         """Epoch that the member is a candidate for; 0 if it is none."""
         self._is_pre_vote = True
@@ -49,7 +56,7 @@ class Election:
         """Stop being a candidate, and give no vote for a while."""
         self._quiet_until = now + NO_VOTE_S
         self._asks_at = now + SUSPICION_S
-        self._is_ranked = False
+        self._is_ranked = self._is_excused = False
         self.epoch = 0
 
     def withdraw(self, now: float) -> None:
@@ -67,6 +74,17 @@ class Election:
         if now < self.next_at:
             return
         membership = self._replica.log.membership
+        if now - self.next_at > LATE_S and not self._is_excused and membership.size > 1:
+            # The process was held up. What came meanwhile is taken first.
+            self._is_excused = True
+            self._asks_at = now + HEARTBEAT_S
+            return
+        if self.epoch and not self._is_pre_vote and self._asks_left:
+            self._asks_left -= 1
+            self._asks_at = now + RETRY_S * (1 + self._context.random.random())
+            if self._votes:
+                self._request()
+            return
         if self._context.me not in membership or self._replica.promise.epoch >= EPOCH_MAX or self._replica.is_stuck:
             self._asks_at = now + SUSPICION_S
             return
@@ -102,7 +120,9 @@ class Election:
             self._is_pre_vote = False
             self._votes = set()
             if self._replica.store_promise(self.epoch, self._context.me.keeper_id):
-                self._asks_at = now + 2 * RETRY_S + RETRY_S * self._context.random.random()
+                self._asks_at = now + RETRY_S * (1 + self._context.random.random())
+                self._asks_left = _ASKS_MAX - 1
+                self._quiet_until = max(self._quiet_until, now + _VOTED_S)
             else:
                 self.withdraw(now)
 
@@ -143,6 +163,7 @@ class Election:
             if self._replica.store_promise(request.epoch, request.candidate):
                 self.withdraw(now)
                 self._asks_at = now + SUSPICION_S
+                self._quiet_until = now + _VOTED_S
                 self._owed = request
         else:
             self._answer(request, is_granted=False)
@@ -166,6 +187,8 @@ class Election:
         if answer.candidate != self._context.me.keeper_id or not self.epoch:
             return
         is_pre_vote = bool(answer.flags & VoteFlag.PRE_VOTE)
+        if not answer.flags & VoteFlag.GRANTED and not is_pre_vote and answer.epoch >= self.epoch:
+            self._asks_left = 0  # that one has voted for another candidate
         if not answer.flags & VoteFlag.GRANTED or answer.epoch != self.epoch or is_pre_vote != self._is_pre_vote:
             return
         if self._votes:  # before, one's own vote is not on disk

@@ -12,7 +12,7 @@ from .replica import Replica
 from .reports import Report, Reports
 from .service.clients import Clients
 from .service.desk import RequestDesk
-from .times import CLAIMS_S, HEARTBEAT_S, LEASE_S, TELL_S, YIELD_AFTER_S
+from .times import CLAIMS_S, HEARTBEAT_S, LEASE_S, PAUSE_S, TELL_S, YIELD_AFTER_S
 from .wire.commands import Counted, Heartbeat, HeartbeatFlag, HeartbeatMember, MemberFlag
 from .wire.fields import Member
 from .wire.ranges import Range
@@ -56,6 +56,8 @@ class _Lease:
     def __init__(self, now: float) -> None:
         self.began_at = now
         self.until = now + LEASE_S
+        self.lost_at = math.inf
+        """Time at which it was found to be over; `inf` while it holds."""
         self._sent_at: dict[int, float] = {}
         """Times of the last heartbeats, for as long as their answers renew the lease."""
 
@@ -94,6 +96,8 @@ class Manager:
 
     @property
     def next_at(self) -> float:
+        if self._lease.lost_at < math.inf:
+            return min(self._beats.due_at, self._lease.lost_at + PAUSE_S)
         times = [self._beats.due_at, self._lease.until]
         if self.state is State.CLAIMING:
             times.append(self._claims_until)
@@ -105,6 +109,10 @@ class Manager:
         """Return True if W members answered a heartbeat that was sent less than the lease ago."""
         return now < self._lease.until
 
+    def has_given_up(self, now: float) -> bool:
+        """Return True if W members have not answered since the lease was over, for as long as it is waited for them."""
+        return not self.is_leased(now) and now >= self._lease.lost_at + PAUSE_S
+
     def must_yield(self, now: float) -> bool:
         """Return True if the store has no room for what others hold, so that another member has to be the manager."""
         is_stuck = self.state is State.RECOVERING and now >= self._lease.began_at + YIELD_AFTER_S
@@ -112,8 +120,7 @@ class Manager:
 
     def handle_timeout(self, now: float) -> None:
         """Send the heartbeat if it is due, and go on with whatever waits."""
-        if not self.is_leased(now):
-            return  # after a pause nothing heard meanwhile is known yet, such as the leases of sessions
+        self._has_lease(now)  # a heartbeat says if this manager serves
         if now >= self._beats.due_at:
             if self._beats.is_regular(now):
                 self._sender.send_again()
@@ -212,8 +219,27 @@ class Manager:
         self._sender.send(index)
         return index
 
+    def _has_lease(self, now: float) -> bool:
+        """Return True if the lease holds. Without one the manager does nothing but ask for another.
+
+        Its own process or the network may have been held up. W members that still answer in its epoch have promised no
+        other one, so that the manager goes on as before.
+        """
+        lease = self._lease
+        if not self.is_leased(now):
+            lease.lost_at = min(lease.lost_at, now)
+            if self.state is State.SERVING:
+                self.state = State.CLAIMING
+            return False
+        if lease.lost_at < math.inf:
+            lease.lost_at = math.inf
+            self.desk.begin_leases(now)  # what clients sent meanwhile may not be known yet
+        return True
+
     def advance(self, now: float) -> None:
         """Go on to the next state if all that it needs is there."""
+        if not self._has_lease(now):
+            return
         self._replica.readiness.resolve_alone(self._replica.log.membership)
         if self.state is State.RECOVERING and not self._open_index:
             self._replica.fetches.ask_for_frames(self._replica.lacking_references(), now)

@@ -20,6 +20,11 @@ YIELD_AFTER_S: Final = 1.0
 meanwhile, so that one of them can be elected."""
 YIELD_S: Final = 3.0
 """Time for which it lets others come first: two elections."""
+LATE_S: Final = 0.1
+"""Lateness of a call by which a member knows that its own process was held up: it has not heard yet what others sent
+meanwhile, so that their silence proves nothing."""
+PAUSE_S: Final = LEASE_S
+"""Time for which a manager that lost its lease asks for it again, without serving. Elections take longer than that."""
 RETRY_S: Final = 0.15
 """Shortest time after which a candidate asks again. A random time of the same length is added."""
 CLAIMS_S: Final = 0.5

@@ -92,9 +92,14 @@ class RequestDesk:
         self._draft = decode_state(encode_state(state))
         if self._draft is not None:
             self._judge = Judge(self._draft, self._replica.ledgers, self._clients.backlog)
-            self._began_at = now
-            self._clients.renewed = dict.fromkeys(self._draft.sessions, now)
+            self.begin_leases(now)
         return self._draft
+
+    def begin_leases(self, now: float) -> None:
+        """Begin the leases of all sessions anew."""
+        self._began_at = now
+        if self._draft is not None:
+            self._clients.renewed = dict.fromkeys(self._draft.sessions, now)
 
     # Time and leases
 

@@ -35,7 +35,7 @@ def follower() -> Cell:
 def manager() -> Cell:
     """Return a member that two voted for."""
     keeper, _ = cell()
-    keeper.handle_timeout(1.0)
+    keeper.handle_timeout(0.8)
     for flags in (VoteFlag.PRE_VOTE | VoteFlag.GRANTED, VoteFlag.GRANTED):
         answer = VoteAnswer(
             flags=flags,

@@ -266,7 +266,7 @@ def test_a_snapshot_has_the_sections_of_others_and_waits_until_they_are_as_far()
 def manager(*entries: StoredEntry) -> Cell:
     """Return a member with these entries that the others voted for."""
     keeper, store = cell(*entries)
-    for now in (1.0, 1.1):
+    for now in (0.8, 0.9):
         keeper.handle_timeout(now)
         for flags in (VoteFlag.PRE_VOTE | VoteFlag.GRANTED, VoteFlag.GRANTED):
             for voter in MEMBERS[1:3]:
