@@ -85,8 +85,8 @@ def _directory(_: click.Context, __: click.Parameter, value: Path) -> Path:
 def keep(directory: Path, uri: str, replicas: str, store_bytes: int, stand_by: bool, as_json: bool) -> None:
     """Run a keeper: store what is sent on a bus in DIRECTORY.
 
-    Keepers make queues and durable subscriptions of a bus possible. Those of a bus are a cell: of three, any two go on
-    without the third. DIRECTORY is made if it is missing. A directory named like one of the commands is written
+    Keepers make durable subscriptions of a bus possible. Those of a bus are a cell: of three, any two go on without the
+    third. DIRECTORY is made if it is missing. A directory named like one of the commands is written
     ./status.
 
     It runs until Ctrl-C, which waits for the disk. Exit codes: 1 any other failure, 2 a wrong option, 3 another process

@@ -12,9 +12,10 @@ import click
 from fjm2.base.errors import FJM2Error
 from fjm2.base.missing_extras import lack_of
 from fjm2.base.quantities import counted
+from fjm2.bus.ledgers.destinations import REQUESTS
 from fjm2.cell.wire.ranges import DECISION_LANE
-from fjm2.messages.frame import FrameReader
-from fjm2.messages.header import FILE, KIND
+from fjm2.messages.frame import Frame, FrameReader
+from fjm2.messages.header import DESTINATION_HASH, FILE, KIND
 from fjm2.messages.message import open_message
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.inspection import ExportedMessage
@@ -34,7 +35,10 @@ _MORE_TEXTS: Final = ("reply_to", "kind", "properties")
 
 
 class _Rows:
-    """Messages of a store as objects of JSON. Those that cannot be read are told and counted."""
+    """Messages of a store as objects of JSON. Those that cannot be read are told and counted.
+
+    Decisions of keepers, and requests of clients to them, are no messages.
+    """
 
     def __init__(self) -> None:
         self.messages = 0
@@ -45,15 +49,17 @@ class _Rows:
         for one in found:
             if one.ledger.lane == DECISION_LANE:
                 continue
-            row = self._row(one)
+            frames = FrameReader().feed(one.frame, (0,))
+            if len(frames) == 1 and frames[0][-1][DESTINATION_HASH] == REQUESTS.frame_hash:
+                continue
+            row = self._row(one, frames)
             if row is None:
                 self.unreadable += 1
             else:
                 self.messages += 1
                 yield row
 
-    def _row(self, one: ExportedMessage) -> tuple[dict[str, Any], bytes] | None:
-        frames = FrameReader().feed(one.frame, (0,))
+    def _row(self, one: ExportedMessage, frames: list[Frame]) -> tuple[dict[str, Any], bytes] | None:
         place = f"sequence {one.sequence} of {one.ledger}"
         if len(frames) != 1:
             say(f"{place} cannot be read: it is no frame")
@@ -96,8 +102,8 @@ class _Rows:
 def export(directory: Path, form: str, target: Path | None, accept_loss: bool, as_json: bool) -> None:
     """Write all messages of the store in DIRECTORY while no keeper has it open.
 
-    A message has the ledger and sequence under which it is stored, its state, and what fjm2 sub --json prints. Nothing
-    is changed. Parquet needs pyarrow, which the extra spark has.
+    A message has the ledger and sequence under which it is stored, its state, and what fjm2 sub --json prints. Requests
+    of programs to the keepers are left out. Nothing is changed. Parquet needs pyarrow, which the extra spark has.
 
     The exit code is 1 if some message cannot be read, and otherwise that of fjm2 keep.
 

@@ -12,16 +12,20 @@ from pathlib import Path
 import pytest
 from keepers import DEADLINE_S, Keepers, keeping, run_command, uri_of, writing
 
+from fjm2.bus.ledgers.destinations import REQUESTS
+
 pytestmark = pytest.mark.calm
 
 
 @pytest.fixture
 def store(cell_of_one: Keepers) -> Path:
-    """Return a store with three messages."""
+    """Return a store with three messages, and a request to the keeper."""
 
     async def write() -> None:
         async with writing(cell_of_one.port) as writer:
-            await writer.stored([writer.send(b"%d" % number) for number in range(3)][-1])
+            for number in range(3):
+                writer.send(b"%d" % number)
+            await writer.stored(writer.send(b"request", REQUESTS))
 
     one = cell_of_one.start("one", "--replicas", 1)
     cell_of_one.until(lambda: one.state == "serving")
