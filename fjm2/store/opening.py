@@ -156,7 +156,22 @@ def _space(disk: Disk, config: StoreConfig, found: Recovered) -> Space:
     space.reset_plan()
     while len(space.free) < RESERVED_SEGMENTS + 1 and (wanted := space.prepare()) is not None:
         _prepare(disk, space, wanted)
+    if not space.used and len(space.free) <= RESERVED_SEGMENTS:
+        raise _no_room_to_begin(disk, config, space)
     return space
+
+
+def _no_room_to_begin(disk: Disk, config: StoreConfig, space: Space) -> NoRoomError:
+    """Remove what was made of a new store that would be full from the start, and return the error."""
+    for segment in space.free:
+        disk.close(segment.file)
+        disk.unlink(segment.name)
+    disk.sync_directory()
+    least = (RESERVED_SEGMENTS + 1) * config.segment_bytes
+    return NoRoomError(
+        f"no room for a new store: expected {least} free bytes on the disk; delete other files, or choose a smaller "
+        "store"
+    )
 
 
 def _prepare(disk: Disk, space: Space, segment: Segment) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keepers import STORE_BYTES, KeeperProcess, Keepers, run_command, uri_of, writing
+from keepers import STORE_BYTES, KeeperProcess, Keepers, keeping, run_command, uri_of, writing
 
 from fjm2.keeper.store_directory import config_of, open_store
 from fjm2.store.format.checksums import PREFERRED, checksum_of
@@ -148,10 +148,32 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(("umount", "--lazy", disk), check=True)
 
 
+def resized(disk: Path, size: str) -> None:
+    subprocess.run(("mount", "-o", f"remount,size={size}", disk), check=True)
+
+
+@pytest.fixture
+def tiny_disk(small_disk: Path) -> Path:
+    """Return a file system with room for some segments of a small store, and not for all that it needs."""
+    resized(small_disk, "3m")
+    return small_disk
+
+
 def test_a_full_disk_is_told(small_disk: Path, port: int) -> None:
     code, said = ended(small_disk / "one", port)
     assert code == 7
     assert "No space left on device" in said
+
+
+def test_a_disk_that_is_too_small_for_a_new_store_is_told(tiny_disk: Path, port: int) -> None:
+    code, said = ended(tiny_disk / "one", port)
+    assert code == 7
+    assert "no room for a new store: expected 4194304 free bytes" in said
+    assert {path.name for path in (tiny_disk / "one").iterdir()} <= {"identity", "lock"}
+    resized(tiny_disk, "8m")
+    with keeping(tiny_disk, port) as keepers:
+        one = keepers.start("one", "--replicas", 1)
+        keepers.until(lambda: one.state == "serving")
 
 
 def test_a_keeper_whose_disk_fails_ends_with_an_error(cell_of_one: Keepers) -> None:

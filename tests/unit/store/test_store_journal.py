@@ -11,6 +11,7 @@ from fjm2.base.errors import ConfigError, JournalError
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.store.config import Need, StoreConfig
+from fjm2.store.errors import NoRoomError
 from fjm2.store.journal import Journal
 from fjm2.store.opening import open_journal
 from fjm2.store.runs import Run
@@ -230,6 +231,19 @@ def test_compaction_copies_nothing_out_of_a_damaged_segment() -> None:
     drain(journal, disk)
     assert [damage.file for damage in journal.damages] == [f"segment-{place[0]}"]
     assert next(iter(journal.contents.ledgers[LEDGER].entries(8, 9))).places[0].tolist() == place
+
+
+@pytest.mark.parametrize("segments", range(4))
+def test_a_new_store_that_would_be_full_from_the_start_is_not_begun(segments: int) -> None:
+    disk = SimDisk(1, capacity=segments * SMALL.segment_bytes + 2 * KIB)
+    for _ in range(2):
+        with pytest.raises(NoRoomError, match=f"expected {4 * SMALL.segment_bytes} free bytes"):
+            opened(disk)
+        assert not [name for name in disk.names() if name.startswith("segment")]
+    disk.capacity = 5 * SMALL.segment_bytes
+    journal = opened(disk)
+    assert not journal.is_full
+    assert fill(journal, disk) > 1
 
 
 def test_a_full_disk_refuses_and_the_reserve_still_fits() -> None:
