@@ -300,8 +300,14 @@ class CellStage(Stage):
         os.setxattr(self.mount, ROOM, b"%d" % room_bytes)
 
     def used_bytes(self) -> int:
-        """Return the bytes of the largest store."""
-        return max(sum(path.stat().st_size for path in keeper.directory.iterdir()) for keeper in self.keepers)
+        """Return the bytes of the largest store. Files come and go meanwhile."""
+        sizes: list[int] = []
+        for keeper in self.keepers:
+            sizes.append(0)
+            for path in keeper.directory.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    sizes[-1] += path.stat().st_size
+        return max(sizes)
 
     # The end
 
