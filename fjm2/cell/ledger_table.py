@@ -66,6 +66,102 @@ class ClosedLedger(NamedTuple):
     """Time of the decision log at which it was closed."""
 
 
+class Successions:
+    """Ledgers of one producer and lane succeed each other by producer epoch: nothing comes in one when there is a later
+    one.
+
+    The end of a ledger is that of all older ones, too. Those that are not closed then are *void*: nobody has confirmed
+    anything of them, and whatever a member still has is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[int, int], dict[int, int | None]] = {}
+        """End of the final set of each known ledger, by producer id and lane, and by epoch; None if it is not
+        closed."""
+        self._heirs: dict[Ledger, None] = {}
+        """Ledgers that are not closed, have got frames, and succeed others."""
+        self._void: set[Ledger] = set()
+        """Known ledgers that are void."""
+
+    def add(self, ledger: Ledger) -> None:
+        """Note a ledger that was not known."""
+        self._ends.setdefault(_line_of(ledger), {})[ledger.producer_epoch] = None
+
+    def note_frames(self, ledger: Ledger) -> None:
+        """Note that a ledger has frames, so that no older one gets any more."""
+        if ledger.producer_epoch:
+            self._heirs[ledger] = None
+
+    def close(self, ledger: Ledger, end: int) -> None:
+        """Note that nothing comes of a known ledger from a sequence on."""
+        self._ends[_line_of(ledger)][ledger.producer_epoch] = end
+        self._heirs.pop(ledger, None)
+
+    def remove(self, ledger: Ledger) -> None:
+        """Forget a known ledger."""
+        self._void.discard(ledger)
+        line = _line_of(ledger)
+        del self._ends[line][ledger.producer_epoch]
+        if not self._ends[line]:
+            del self._ends[line]
+
+    def avoid(self, ledger: Ledger) -> None:
+        """Note that a known ledger is void."""
+        self.close(ledger, _FIRST)
+        self._void.add(ledger)
+
+    def is_void(self, ledger: Ledger) -> bool:
+        """Return True for a ledger that is void. It need not be known."""
+        if ledger in self._void:
+            return True
+        epochs = self._ends.get(_line_of(ledger), {})
+        later = (end for epoch, end in epochs.items() if epoch > ledger.producer_epoch)
+        return ledger.producer_epoch not in epochs and any(end is not None for end in later)
+
+    def end_of(self, ledger: Ledger) -> int | None:
+        """Return the end of a ledger's final set; None if nothing is decided about its end."""
+        end = self._ends.get(_line_of(ledger), {}).get(ledger.producer_epoch)
+        return _FIRST if end is None and self.is_void(ledger) else end
+
+    def before(self, ledger: Ledger) -> list[Ledger]:
+        """Return the known older ledgers, the newest one first."""
+        epoch = ledger.producer_epoch
+        older = sorted((each for each in self._ends.get(_line_of(ledger), ()) if each < epoch), reverse=True)
+        return [ledger._replace(producer_epoch=each) for each in older]
+
+    def after(self, ledger: Ledger) -> list[Ledger]:
+        """Return the known later ledgers."""
+        epoch = ledger.producer_epoch
+        return [ledger._replace(producer_epoch=each) for each in self._ends.get(_line_of(ledger), ()) if each > epoch]
+
+    def unclosed_before(self, ledger: Ledger) -> Ledger | None:
+        """Return the newest known older ledger that is not closed, or None."""
+        return next((each for each in self.before(ledger) if self.end_of(each) is None), None)
+
+    def superseded(self) -> list[Ledger]:
+        """Return the ledgers that have a later one, and are not closed.
+
+        The one just before a later one counts even if nothing of it was ever heard: others may have heard something,
+        and nobody can know that it had no messages before that is decided.
+        """
+        found: dict[Ledger, None] = {}
+        for heir in self._heirs:
+            older = self.before(heir)
+            found.update(dict.fromkeys(each for each in older if self.end_of(each) is None))
+            if not older or older[0].producer_epoch != heir.producer_epoch - 1:
+                found[predecessor_of(heir)] = None
+        return list(found)
+
+
+def predecessor_of(ledger: Ledger) -> Ledger:
+    """Return the name of the ledger before one whose epoch is not 0."""
+    return ledger._replace(producer_epoch=ledger.producer_epoch - 1)
+
+
+def _line_of(ledger: Ledger) -> tuple[int, int]:
+    return ledger.producer_id, ledger.lane
+
+
 class _LedgerState:
     """Sequences of one ledger."""
 
@@ -94,6 +190,7 @@ class LedgerTable:
         """Ledgers that are not forgotten, however long they have been closed: a subscription needs their messages."""
         self.doubts = Doubts()
         """Sequences that were counted, although a subscription may ask for their frames."""
+        self.successions: Final = Successions()
         self._open_max = open_max
         self._writer_open_max = writer_open_max
         self._islands_max = islands_max
@@ -116,11 +213,11 @@ class LedgerTable:
 
     @property
     def closed_ledgers(self) -> list[ClosedLedger]:
-        """Ledgers that are closed, by name: in whatever order keepers heard of them, the list is the same."""
+        """Ledgers that decisions closed, by name: in whatever order keepers heard of them, the list is the same."""
         return [
             ClosedLedger(ledger, tuple((first, end - 1) for first, end in state.final), state.closed_at_ms)
             for ledger, state in sorted(self._ledgers.items())
-            if state.final is not None
+            if state.final is not None and not self.successions.is_void(ledger)
         ]
 
     @property
@@ -137,7 +234,7 @@ class LedgerTable:
             return self._refuse(Refusal.INVALID)
         state = self._ledgers.get(ledger)
         if state is None:
-            state = self._add(ledger, now)
+            state = self._add(ledger, now, is_fetched=is_fetched)
             if state is None:
                 return []
         if not is_fetched:
@@ -165,19 +262,30 @@ class LedgerTable:
         state.seen.add(first, end)
         return True
 
-    def _add(self, ledger: Ledger, now: float) -> _LedgerState | None:
+    def _add(self, ledger: Ledger, now: float, *, is_fetched: bool) -> _LedgerState | None:
+        if self.successions.is_void(ledger):
+            self._refuse(Refusal.CLOSED)
+            return None
+        is_fenced = any(self.is_fenced(each) for each in self.successions.after(ledger))
+        if is_fenced and not is_fetched:
+            self._refuse(Refusal.FENCED)
+            return None
         if self._open >= self._open_max or len(self._ledgers) - self._open >= CLOSED_MAX:
             self._refuse(Refusal.TABLE_FULL)
             return None
         if self._open_of_writer[ledger.producer_id] >= self._writer_open_max:
             self._refuse(Refusal.WRITER_FULL)
             return None
-        return self._create(ledger, now)
+        self.successions.note_frames(ledger)
+        state = self._create(ledger, now)
+        state.is_fenced = is_fenced
+        return state
 
     def _create(self, ledger: Ledger, now: float) -> _LedgerState:
         state = self._ledgers[ledger] = _LedgerState(now)
         self._open += 1
         self._open_of_writer[ledger.producer_id] += 1
+        self.successions.add(ledger)
         return state
 
     def _refuse(self, reason: Refusal) -> list[Span]:
@@ -193,26 +301,39 @@ class LedgerTable:
     def restore(self, span: Span, now: float) -> None:
         """Note sequences that were on disk when the keeper started. What is on disk is never refused."""
         state = self._ledgers.get(span.ledger) or self._create(span.ledger, now)
+        if state.final is None:
+            self.successions.note_frames(span.ledger)
         state.seen.add(span.first, span.end)
         state.on_disk.add(span.first, span.end)
 
     def fence(self, ledger: Ledger, now: float) -> None:
-        """Refuse further frames of a ledger, unless they are fetched. The ledger need not be known."""
+        """Refuse further frames of a ledger and of older ones, unless they are fetched. It need not be known."""
         state = self._ledgers.get(ledger) or self._create(ledger, now)
         state.is_fenced = True
         self.doubts.fence(ledger)
+        for older in self.successions.before(ledger):
+            self._ledgers[older].is_fenced = True
+            self.doubts.fence(older)
 
     def close(self, ledger: Ledger, final: Spans, now: float, at_ms: int) -> None:
-        """Fix the set of a ledger's sequences for ever. The first final set of a ledger counts."""
+        """Fix the set of a ledger's sequences for ever. The first final set of a ledger counts.
+
+        Older ledgers that are not closed become void.
+        """
         state = self._ledgers.get(ledger) or self._create(ledger, now)
         if state.final is not None:
             return
+        self._close(ledger, state, final, at_ms)
+        self.successions.close(ledger, state.final.last + 1 if state.final else _FIRST)
+        for older in self.successions.before(ledger):
+            if self._ledgers[older].final is None:
+                self._close(older, self._ledgers[older], (), at_ms)
+                self.successions.avoid(older)
+
+    def _close(self, ledger: Ledger, state: _LedgerState, final: Spans, at_ms: int) -> None:
         state.final = RangeSet((first, last + 1) for first, last in final)
         state.closed_at_ms = at_ms
         self.doubts.fence(ledger)
-        self._close_count(ledger)
-
-    def _close_count(self, ledger: Ledger) -> None:
         self._open -= 1
         self._open_of_writer[ledger.producer_id] -= 1
         if not self._open_of_writer[ledger.producer_id]:
@@ -228,6 +349,7 @@ class LedgerTable:
         for ledger in old:
             del self._ledgers[ledger]
             self.doubts.forget(ledger)
+            self.successions.remove(ledger)
         return old
 
     def progress(self, ledger: Ledger) -> Progress:
@@ -304,12 +426,12 @@ class LedgerTable:
     def is_closed(self, ledger: Ledger) -> bool:
         """Return True if a final set is decided. No member has anything of the ledger that is still to be read."""
         state = self._ledgers.get(ledger)
-        return state is not None and state.final is not None
+        return state.final is not None if state is not None else self.successions.is_void(ledger)
 
     def is_refused(self, ledger: Ledger, sequence: int) -> bool:
         """Return True if a ledger is closed and its final set does not include a sequence."""
         state = self._ledgers.get(ledger)
-        return state is not None and state.final is not None and sequence not in state.final
+        return self.is_closed(ledger) and (state is None or state.final is None or sequence not in state.final)
 
     def silent_since(self, before: float) -> list[Ledger]:
         """Return the open ledgers whose writers were heard last before a time."""

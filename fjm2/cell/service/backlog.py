@@ -15,6 +15,11 @@ class Backlog:
         self._ledgers: Counter[Ledger] = Counter()
         """Number of destinations that a ledger has messages to."""
 
+    @property
+    def ledgers(self) -> Iterable[Ledger]:
+        """Ledgers that have messages."""
+        return self._ledgers.keys()
+
     def __contains__(self, ledger: object) -> bool:
         return ledger in self._ledgers
 

@@ -146,6 +146,7 @@ class Clients:
             self.inbox.wanted.clear()
             for ledger, final, _ in replica.ledgers.closed_ledgers:
                 self._trim(ledger, final)
+            self._drop_void()
         while state.index < min(replica.log.committed, replica.confirmable):
             entry = replica.log.entry(state.index + 1)
             missing = [each for each in granted(entry.body.records) if self._is_missing(*each)]
@@ -160,6 +161,8 @@ class Clients:
             for record in entry.body.records:
                 if isinstance(record, CloseRecord):
                     self._trim(record.ledger, record.final)
+                    if record.ledger.producer_epoch:
+                        self._drop_void()
         self._touched.update(state.touched)
         state.touched.clear()
         for ledger in self.inbox.ledgers():
@@ -183,6 +186,12 @@ class Clients:
         self.inbox.forget_from(ledger, end)
         for frame_hash in self.backlog.hashes_of(ledger):
             self._release(frame_hash, ledger, [(end, 1 << 64)])
+
+    def _drop_void(self) -> None:
+        """Drop what is here of ledgers that were never closed, and have a later one that is."""
+        successions = self._replica.ledgers.successions
+        for ledger in [each for each in self.backlog.ledgers if successions.is_void(each)]:
+            self._trim(ledger, ())
 
     def _sweep(self) -> None:
         """Release what all subscriptions have acknowledged of destinations that changed.

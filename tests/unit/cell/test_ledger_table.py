@@ -80,6 +80,57 @@ def test_closed_ledgers_are_forgotten_by_the_time_of_the_log() -> None:
     assert LEDGER not in table
 
 
+def test_a_ledger_that_has_a_later_one_is_superseded() -> None:
+    table = table_with((1, 4))
+    later = LEDGER._replace(producer_epoch=3)
+    assert table.successions.superseded() == []
+    table.accept(later, 1, 1, 0.0)
+    unheard = LEDGER._replace(producer_epoch=2)
+    assert set(table.successions.superseded()) == {LEDGER, unheard}
+    assert table.successions.unclosed_before(later) == LEDGER
+    for ledger in (LEDGER, unheard):
+        table.fence(ledger, 0.0)
+        table.close(ledger, (), 0.0, 0)
+    assert table.successions.superseded() == []
+    assert table.successions.unclosed_before(later) is None
+
+
+def test_another_lane_or_another_producer_supersedes_nothing() -> None:
+    table = table_with((1, 4))
+    table.accept(LEDGER._replace(lane=2), 1, 1, 0.0)
+    table.accept(LEDGER._replace(producer_id=2), 1, 1, 0.0)
+    assert table.successions.superseded() == []
+
+
+def test_a_fence_holds_for_older_ledgers_too() -> None:
+    table = table_with((1, 4))
+    later, between = LEDGER._replace(producer_epoch=2), LEDGER._replace(producer_epoch=1)
+    table.fence(later, 0.0)
+    assert table.accept(LEDGER, 4, 1, 0.0) == []
+    assert table.accept(between, 1, 1, 0.0) == []
+    assert table.refused[Refusal.FENCED] == 2
+    assert table.progress_of(LEDGER.producer_id) == []
+    assert table.accept(between, 1, 1, 0.0, is_fetched=True) == [Span(between, 1, 2)]
+    assert table.is_fenced(between)
+
+
+def test_what_is_older_than_a_closed_ledger_is_void() -> None:
+    table = table_with((1, 4))
+    table.note_on_disk(Span(LEDGER, 1, 4))
+    later, between = LEDGER._replace(producer_epoch=2), LEDGER._replace(producer_epoch=1)
+    table.close(later, ((1, 5),), 0.0, 1000)
+    for ledger in (LEDGER, between):
+        assert table.is_closed(ledger)
+        assert table.is_refused(ledger, 1)
+        assert table.successions.end_of(ledger) == 1
+        assert table.accept(ledger, 1, 3, 0.0, is_fetched=True) == []
+    assert table.progress(LEDGER) == Progress(LEDGER, 0, 0, True)
+    assert [each.ledger for each in table.closed_ledgers] == [later]
+    assert table.open_count == 0
+    assert set(table.forget_closed(1001)) == {LEDGER, later}
+    assert not table.is_closed(LEDGER)
+
+
 def test_one_writer_does_not_take_the_room_of_others() -> None:
     table = LedgerTable(open_max=10, writer_open_max=3)
     for epoch in range(9):
