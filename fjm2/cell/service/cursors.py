@@ -1,11 +1,11 @@
 """Cursors: what a subscription has acknowledged of each ledger."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
-from fjm2.cell.wire.ranges import Position
+from fjm2.cell.wire.ranges import Position, Spans
 from fjm2.cell.wire.records import Subscription
 from fjm2.cell.wire.requests import SubscriptionFlag
 
@@ -13,6 +13,15 @@ CURSOR_RANGES_MAX: Final = 256
 """Most separate ranges that a subscription may have acknowledged of one ledger."""
 _FIRST: Final = 1
 """The first sequence of every ledger."""
+
+
+class ClosedLedger(NamedTuple):
+    """The final set of a ledger, for as long as a subscription may need it."""
+
+    since_ms: int
+    final: Spans
+    number: int
+    """Number of ledgers that were closed before."""
 
 
 class ConsumerKey(NamedTuple):
@@ -31,11 +40,24 @@ class Cursor:
 
     The messages of a shared subscription are handed to one consumer each. What is handed includes the sequences before
     a message that are for nobody, so that all that is acknowledged makes few ranges here, too.
+
+    Ledgers that were closed before the subscription was added count as acknowledged. They need no place here: there may
+    be very many, and a keeper that lags may hold messages of them.
     """
 
-    __slots__ = ("_acked", "_again", "_handed", "consumers", "frame_hash", "subscription")
+    __slots__ = ("_acked", "_again", "_closed", "_handed", "closed_before", "consumers", "frame_hash", "subscription")
 
-    def __init__(self, subscription: Subscription, starts: Iterable[Position]) -> None:
+    def __init__(
+        self,
+        subscription: Subscription,
+        starts: Iterable[Position],
+        closed: Mapping[Ledger, ClosedLedger],
+        closed_before: int,
+    ) -> None:
+        """`closed_before` is the number of ledgers that were closed before. `closed` tells of those that are
+        remembered, and later ones."""
+        self.closed_before = closed_before
+        self._closed = closed
         self.subscription = subscription
         self.frame_hash = subscription.destination.frame_hash
         self.consumers: dict[ConsumerKey, int] = {}
@@ -102,7 +124,7 @@ class Cursor:
 
     def free(self, ledger: Ledger, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges below `end` that are neither acknowledged nor held."""
-        taken = self._acked.get(ledger, RangeSet()).copy()
+        taken = (self._acked_of(ledger) or RangeSet()).copy()
         for ledgers in self._handed.values():
             if ledger in ledgers:
                 taken.update(ledgers[ledger])
@@ -135,36 +157,45 @@ class Cursor:
                 if not again:
                     del self._again[ledger]
 
+    def _acked_of(self, ledger: Ledger) -> RangeSet | None:
+        """Return what is acknowledged of a ledger, not to be changed."""
+        acked = self._acked.get(ledger)
+        if acked is None:
+            closed = self._closed.get(ledger)
+            if closed is not None and closed.number < self.closed_before:
+                return RangeSet((first, last + 1) for first, last in closed.final)
+        return acked
+
     def is_too_scattered(self, ledger: Ledger, first: int, end: int) -> bool:
         """Return True if the sequences first, ..., end - 1 would be one range too many."""
-        acked = self._acked.get(ledger)
+        acked = self._acked_of(ledger)
         if acked is None or acked.range_count < CURSOR_RANGES_MAX:
             return False
         return first - 1 not in acked and end not in acked and not any(acked.within(first, end))
 
     def acked_within(self, ledger: Ledger, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges between first and end that are acknowledged."""
-        acked = self._acked.get(ledger)
+        acked = self._acked_of(ledger)
         return iter(()) if acked is None else acked.within(first, end)
 
     def gaps(self, ledger: Ledger, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges between first and end that are not acknowledged."""
-        acked = self._acked.get(ledger)
+        acked = self._acked_of(ledger)
         return iter(((first, end),)) if acked is None else acked.gaps(first, end)
 
     def end_of(self, ledger: Ledger, sequence: int) -> int:
         """Return the first sequence from one on that is not acknowledged."""
-        acked = self._acked.get(ledger)
+        acked = self._acked_of(ledger)
         return sequence if acked is None else acked.end_of(sequence)
 
     def last(self, ledger: Ledger) -> int:
         """Return the last sequence that is acknowledged; 0 if there is none."""
-        acked = self._acked.get(ledger)
+        acked = self._acked_of(ledger)
         return acked.last if acked else 0
 
     def covers(self, ledger: Ledger, final: Iterable[tuple[int, int]]) -> bool:
         """Return True if all sequences of the ranges [first, last] are acknowledged."""
-        acked = self._acked.get(ledger, RangeSet())
+        acked = self._acked_of(ledger) or RangeSet()
         return all(acked.covers(first, last + 1) for first, last in final)
 
     def forget(self, ledger: Ledger) -> None:

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from fjm2.base.ledger import Ledger
 from fjm2.cell.subscription_table import SubscriptionKey, key_for, key_of
 from fjm2.cell.times import REMEMBERED_MS
-from fjm2.cell.wire.ranges import Spans
 from fjm2.cell.wire.records import (
     ApplyRecord,
     CloseRecord,
@@ -24,7 +23,7 @@ from fjm2.cell.wire.records import (
 )
 from fjm2.cell.wire.requests import Ack, Close, Open, Request, Return, Subscribe
 
-from .cursors import ConsumerKey, Cursor
+from .cursors import ClosedLedger, ConsumerKey, Cursor
 from .reasons import Reason
 
 FORGOTTEN_AT_ONCE: Final = 10
@@ -44,13 +43,6 @@ class Session:
         self.client_id = client_id
         self.consumers: dict[int, SubscriptionKey] = {}
         """Subscription of each consumer, by the consumer's number."""
-
-
-class ClosedLedger(NamedTuple):
-    """The final set of a ledger, for as long as a subscription may need it."""
-
-    since_ms: int
-    final: Spans
 
 
 class Touched(NamedTuple):
@@ -75,6 +67,8 @@ class Decided:
         self.cursors: dict[SubscriptionKey, Cursor] = {}
         self.closed: dict[Ledger, ClosedLedger] = {}
         """Closed ledgers, the one that was closed first at the beginning."""
+        self.closed_count = 0
+        """Number of ledgers that were ever closed."""
         self.touched: dict[Touched, None] = {}
         """Destinations that changed since the caller last cleared this. It is not replicated."""
         self._owners: dict[str, Ledger] = {}
@@ -157,7 +151,8 @@ class Decided:
         key = key_of(record.subscription)
         self._drop(key)
         if record.is_added:
-            cursor = self.cursors[key] = Cursor(record.subscription, record.starts)
+            cursor = Cursor(record.subscription, record.starts, self.closed, self.closed_count)
+            self.cursors[key] = cursor
             self.link(key, cursor)
 
     def link(self, key: SubscriptionKey, cursor: Cursor) -> None:
@@ -286,12 +281,14 @@ class Decided:
     # Closed ledgers
 
     def _close_ledger(self, record: CloseRecord) -> None:
-        self.closed.setdefault(record.ledger, ClosedLedger(self.time_ms, record.final))
+        if record.ledger not in self.closed:
+            self.closed[record.ledger] = ClosedLedger(self.time_ms, record.final, self.closed_count)
+            self.closed_count += 1
 
     def _pass_time(self, milliseconds: int) -> None:
         """Forget ledgers that were closed long ago, but those that a subscription has not acknowledged."""
         self.time_ms = max(self.time_ms, milliseconds)
-        for ledger, (since_ms, final) in list(islice(self.closed.items(), FORGOTTEN_AT_ONCE)):
+        for ledger, (since_ms, final, number) in list(islice(self.closed.items(), FORGOTTEN_AT_ONCE)):
             if since_ms + REMEMBERED_MS > self.time_ms:
                 return
             del self.closed[ledger]
@@ -300,7 +297,7 @@ class Decided:
                 for cursor in self.cursors.values():
                     cursor.forget(ledger)
             else:
-                self.closed[ledger] = ClosedLedger(self.time_ms, final)
+                self.closed[ledger] = ClosedLedger(self.time_ms, final, number)
 
 
 def granted(records: Sequence[Record]) -> Iterator[tuple[Ledger, int]]:

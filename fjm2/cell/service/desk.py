@@ -50,7 +50,7 @@ class RequestDesk:
         self.news: Final = TableNews(context, replica.table)
         """News of the table for publishers."""
         self._draft: Decided | None = None
-        self._judge = Judge(Decided(), replica.ledgers, clients.backlog)
+        self._judge = Judge(Decided(), replica.ledgers)
         self._began_at = 0.0
         self._checked_at = 0.0
         self._time_at = 0.0
@@ -91,7 +91,7 @@ class RequestDesk:
             return None
         self._draft = decode_state(encode_state(state))
         if self._draft is not None:
-            self._judge = Judge(self._draft, self._replica.ledgers, self._clients.backlog)
+            self._judge = Judge(self._draft, self._replica.ledgers)
             self.begin_leases(now)
         return self._draft
 

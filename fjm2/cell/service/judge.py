@@ -21,7 +21,6 @@ from fjm2.cell.wire.requests import (
     Unsubscribe,
 )
 
-from .backlog import Backlog
 from .cursors import ConsumerKey, Cursor
 from .decided import Decided, Session
 from .reasons import Reason
@@ -62,10 +61,9 @@ class Judgement:
 class Judge:
     """Judges requests by a state, of which the caller says that all before it is applied."""
 
-    def __init__(self, state: Decided, ledgers: LedgerTable, backlog: Backlog) -> None:
+    def __init__(self, state: Decided, ledgers: LedgerTable) -> None:
         self._state = state
         self._ledgers = ledgers
-        self._backlog = backlog
 
     def judge(self, ledger: Ledger, sequence: int, request: Request | None) -> Judgement:
         """Return the decision on a request; None stands for one that cannot be read."""
@@ -162,10 +160,9 @@ class Judge:
     def _addition(self, subscription: Subscription, step: int) -> TableRecord:
         """Return the record that adds a subscription. It begins behind everything that has been seen.
 
-        Closed ledgers that others have messages of have to be named, since it gets all of those that are not.
+        Ledgers that are closed need no start: it gets nothing of them.
         """
-        ledgers = dict.fromkeys(self._ledgers.open_ledgers)
-        ledgers.update(dict.fromkeys(self._backlog.ledgers_of(subscription.destination.frame_hash)))
+        ledgers = self._ledgers.open_ledgers
         starts = (Position(ledger, self._ledgers.highest_seen(ledger) + 1) for ledger in ledgers)
         return TableRecord(
             self._state.table_version + step, True, subscription, tuple(each for each in starts if each.sequence > 1)

@@ -10,13 +10,14 @@ from fjm2.cell.wire.ranges import encode_ledger, encode_spans, read_ledger, read
 from fjm2.cell.wire.records import Subscription
 from fjm2.cell.wire.requests import SUBSCRIPTION_FLAGS, read_place
 
-from .cursors import ConsumerKey, Cursor
-from .decided import ClosedLedger, Decided, Session
+from .cursors import ClosedLedger, ConsumerKey, Cursor
+from .decided import Decided, Session
 
-VERSION: Final = 1
-_HEAD = struct.Struct(">IQQQ")
+VERSION: Final = 2
+_HEAD = struct.Struct(">IQQQQ")
 _COUNT = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
+_CLOSED = struct.Struct(">QQ")
 _SESSION = struct.Struct(">QB")
 _FLAGS = struct.Struct(">B")
 _CONSUMER = struct.Struct(">QII")
@@ -24,12 +25,12 @@ _CONSUMER = struct.Struct(">QII")
 
 def encode_state(state: Decided) -> bytes:
     """Return a state as bytes. Members that applied the same entries get the same bytes."""
-    parts = [pack(_HEAD, VERSION, state.index, state.time_ms, state.table_version)]
+    parts = [pack(_HEAD, VERSION, state.index, state.time_ms, state.table_version, state.closed_count)]
     parts.append(pack(_COUNT, len(state.through)))
     parts += (encode_ledger(ledger) + pack(_U64, through) for ledger, through in state.through.items())
     parts.append(pack(_COUNT, len(state.closed)))
-    for ledger, (since_ms, final) in state.closed.items():
-        parts.append(encode_ledger(ledger) + pack(_U64, since_ms) + encode_spans(final))
+    for ledger, (since_ms, final, number) in state.closed.items():
+        parts.append(encode_ledger(ledger) + pack(_CLOSED, since_ms, number) + encode_spans(final))
     parts.append(pack(_COUNT, len(state.sessions)))
     for number, session in state.sessions.items():
         head = pack(_SESSION, number, session.mode)
@@ -43,6 +44,7 @@ def encode_state(state: Decided) -> bytes:
 def _encode_cursor(cursor: Cursor) -> bytes:
     flags, destination, *texts = cursor.subscription
     parts = [pack(_FLAGS, flags), destination.encode(), *(encode_text(text) for text in texts)]
+    parts.append(pack(_U64, cursor.closed_before))
     parts.append(pack(_COUNT, len(cursor.consumers)))
     parts += (pack(_CONSUMER, *key, credit) for key, credit in cursor.consumers.items())
     acknowledged = list(cursor.acknowledged())
@@ -66,15 +68,15 @@ def decode_state(data: bytes) -> Decided | None:
     reader = FieldReader(data)
     state = Decided()
     try:
-        version, state.index, state.time_ms, state.table_version = reader.unpack(_HEAD)
+        version, state.index, state.time_ms, state.table_version, state.closed_count = reader.unpack(_HEAD)
         require(version == VERSION)
         for _ in range(_count(reader)):
             ledger = read_ledger(reader)
             (state.through[ledger],) = reader.unpack(_U64)
         for _ in range(_count(reader)):
             ledger = read_ledger(reader)
-            (since_ms,) = reader.unpack(_U64)
-            state.closed[ledger] = ClosedLedger(since_ms, read_spans(reader))
+            since_ms, number = reader.unpack(_CLOSED)
+            state.closed[ledger] = ClosedLedger(since_ms, read_spans(reader), number)
         for _ in range(_count(reader)):
             number, mode = reader.unpack(_SESSION)
             ledger = read_ledger(reader)
@@ -101,7 +103,8 @@ def _read_cursor(reader: FieldReader, state: Decided) -> None:
     subscription = Subscription(flags, read_place(reader), reader.text(), reader.text(), reader.text())
     key = key_of(subscription)
     require(key not in state.cursors)
-    cursor = state.cursors[key] = Cursor(subscription, ())
+    (closed_before,) = reader.unpack(_U64)
+    cursor = state.cursors[key] = Cursor(subscription, (), state.closed, closed_before)
     for _ in range(_count(reader)):
         session, number, credit = reader.unpack(_CONSUMER)
         require(session in state.sessions)
