@@ -12,6 +12,7 @@ from fjm2.cell.wire.records import Hand
 from .clients import Clients
 from .cursors import Cursor
 from .decided import Decided
+from .order import older_unread
 
 HANDS_MAX: Final = 256
 """Most ranges that one entry hands out."""
@@ -67,6 +68,8 @@ class Hander:
         for ledger in self._turn_of(self._clients.backlog.ledgers_of(cursor.frame_hash)) if turns else ():
             if not turns or len(hands) >= most:
                 break
+            if older_unread(ledger, cursor, self._clients.backlog, self._replica.ledgers) is not None:
+                continue
             for first, end in self._portions(cursor, ledger):
                 if not turns or len(hands) >= most:
                     break

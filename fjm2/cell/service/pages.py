@@ -10,6 +10,7 @@ from fjm2.cell.wire.ranges import Range
 
 from .backlog import Backlog
 from .cursors import ConsumerKey, Cursor
+from .order import decided_through, older_unread
 
 PAGE_MESSAGES_MAX: Final = 1024
 """Most messages of a page: a consumer asks for the next one when it has these."""
@@ -22,7 +23,7 @@ def page_of(query: CatchUpQuery, cursor: Cursor, backlog: Backlog, ledgers: Ledg
         found = backlog.ledger_from(frame_hash, ledger, is_next=False)
         if found is not None and found != ledger:
             ledger, first = found, 1
-    through = _decided_through(ledger, first, cursor, ledgers)
+    through = decided_through(ledger, first, cursor, ledgers)
     if cursor.is_shared:
         held = cursor.end_held(ConsumerKey(query.session, query.consumer), ledger, first)
         through = min(through, held - 1)  # a keeper that has not applied HAND knows of nothing
@@ -42,6 +43,7 @@ def page_of(query: CatchUpQuery, cursor: Cursor, backlog: Backlog, ledgers: Ledg
         else:
             continue
         break
+    final_end = ledgers.successions.end_of(ledger)
     return CatchUpPage(
         reply_to=query.reply_to,
         consumer=query.consumer,
@@ -51,6 +53,8 @@ def page_of(query: CatchUpQuery, cursor: Cursor, backlog: Backlog, ledgers: Ledg
         first=first,
         through=through,
         acknowledged=cursor.last(ledger),
+        is_final=final_end is not None and through >= final_end - 1,
+        older_ledger=None if cursor.is_shared else older_unread(ledger, cursor, backlog, ledgers),
         next_ledger=backlog.ledger_from(frame_hash, ledger, is_next=True),
         spans=tuple(spans),
     )
@@ -61,16 +65,6 @@ def _parts(query: CatchUpQuery, cursor: Cursor, ledger: Ledger, first: int, end:
     if cursor.is_shared:
         return cursor.held_within(ConsumerKey(query.session, query.consumer), ledger, first, end)
     return cursor.gaps(ledger, first, end)
-
-
-def _decided_through(ledger: Ledger, first: int, cursor: Cursor, ledgers: LedgerTable) -> int:
-    """Return the last sequence through which each one is acknowledged or on disk, so that its destination is known."""
-    end = first
-    while True:
-        reached = cursor.end_of(ledger, ledgers.end_on_disk(ledger, end))
-        if reached == end:
-            return end - 1
-        end = reached
 
 
 def replayed(page: CatchUpPage) -> tuple[Range, ...]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from fjm2.base.ledger import Ledger
+from fjm2.base.ledger import SEQUENCE_MAX, Ledger
 
 from ..wire.catch_up import CatchUpPage
 from ..wire.ranges import Range
@@ -71,6 +71,11 @@ class Consumer(ConsumerBase[F]):
         self._context.routes.add_reader(reader)
         return reader
 
+    def has_read(self, ledger: Ledger, now: float) -> bool:
+        """Return True if everything of a ledger was delivered, and nothing follows. Otherwise see that it is read."""
+        reader = self.open_reader(ledger, now)
+        return isinstance(reader, DurableReader) and reader.has_ended()
+
     def _forget_quiet(self, now: float) -> bool:
         """Forget the ledgers of which nothing was heard for long. Return True if there were any."""
         quiet = [each for each in self.readers.values() if each.heard_at + QUIET_S < now and each.is_idle]
@@ -111,7 +116,7 @@ class Consumer(ConsumerBase[F]):
         ledger = self._discovery.poll(now)
         if ledger is not None:
             known = self.readers.get(ledger)
-            first = known.next if isinstance(known, DurableReader) else 1
+            first = min(known.next, SEQUENCE_MAX) if isinstance(known, DurableReader) else 1
             self._context.ask(self.session, self.number, ledger, first, now, is_exact=False)
 
     @property

@@ -85,6 +85,9 @@ class Reader(Generic[F]):
         """Take a keeper's page of this ledger."""
         raise NotImplementedError
 
+    def note_end(self, end: int, now: float) -> None:
+        """Learn that the ledger was closed, and has nothing from a sequence on. What is handed out needs no end."""
+
     def advance(self, now: float) -> None:
         """Deliver what can be delivered."""
         raise NotImplementedError
@@ -138,6 +141,10 @@ class ConsumerBase(Generic[F]):
         """Return the reader of a ledger. Return None if there are too many."""
         raise NotImplementedError
 
+    def has_read(self, ledger: Ledger, now: float) -> bool:
+        """Return True if everything of a ledger was delivered, and nothing follows. Otherwise see that it is read."""
+        raise NotImplementedError
+
 
 class FrameRoutes(Generic[F]):
     """Finds the readers of a frame, by its ledger and destination."""
@@ -179,6 +186,11 @@ class FrameRoutes(Generic[F]):
                 reader.hear(first, frames, now)
             else:
                 reader.skip(first, len(frames), now)
+
+    def close(self, ledger: Ledger, end: int, now: float) -> None:
+        """Pass on that a ledger was closed, and has nothing from a sequence on."""
+        for reader in self._by_ledger.get(ledger, ()):
+            reader.note_end(end, now)
 
     def skip(self, ledger: Ledger, first: int, count: int, now: float) -> None:
         """Pass on consecutive numbers of frames to destinations that nobody here reads."""

@@ -86,6 +86,7 @@ class Decisions(Generic[F]):
             case CloseRecord():
                 for decision in context.line.close(record.ledger, record.final):
                     self.tell(decision, now)
+                context.routes.close(record.ledger, record.final[-1][1] + 1 if record.final else 1, now)
             case _:
                 pass
 

@@ -25,15 +25,20 @@ class DurableReader(Reader[F]):
     Everything before `next` is decided: delivered, acknowledged, or for others. A page decides what comes next: the
     plan. Behind the plan, and behind all that the subscription had acknowledged when this consumer came, frames are
     taken as they are heard, so that nothing is lost or doubled where one way ends and the other begins.
+
+    A ledger that succeeds others of its producer and lane is read when these have ended: until then everything is as
+    before the first page.
     """
 
     __slots__ = (
+        "_final_end",
         "_held",
         "_is_more",
         "_live_from",
         "_moved_at",
         "_old_end",
         "_old_ends",
+        "_older",
         "_plan",
         "_planned_end",
         "_retried",
@@ -44,13 +49,17 @@ class DurableReader(Reader[F]):
     def __init__(self, context: Context[F], consumer: ConsumerBase[F], frame_hash: int, ledger: Ledger) -> None:
         super().__init__(context, consumer, frame_hash, ledger, is_shared=False)
         self.next = 1
-        """First sequence that is not decided."""
+        """First sequence that is not decided; behind all sequences when the ledger has ended."""
         self._plan: deque[tuple[int, int]] = deque()
         """Ranges [first, end) that are to be delivered next."""
         self._planned_end = 1
         """End of what pages have decided."""
         self._live_from = _END
-        """Sequence from which on frames are taken as they are heard. Not known before the first page."""
+        """Sequence from which on frames are taken as they are heard. Not known before the first page that counts."""
+        self._final_end = _END
+        """Sequence from which on there is nothing. Not known before the ledger is closed."""
+        self._older: Ledger | None = None
+        """Older ledger that has not ended; None if it is not known which, or if there is none."""
         self._seen_end = 2
         """End of what is known to exist, or may exist: before the first page that is anything."""
         self._old_end = _END if consumer.is_resumed else 1
@@ -58,7 +67,8 @@ class DurableReader(Reader[F]):
         self._old_ends: dict[int, int] = {}
         """End of what each keeper has."""
         self._is_more = False
-        """True if the last page had no room for all that its keeper has."""
+        """True if the last page had no room for all that its keeper has, or if a later ledger waits for the end of this
+        one."""
         self._retried = 0
         """Sequence from which on the plan was asked for again; 0 if it was not."""
         self._moved_at = 0.0
@@ -87,7 +97,14 @@ class DurableReader(Reader[F]):
         """Return the range of which the first frame is delivered next; (0, 0) if that is not known."""
         if self._plan:
             return self._plan[0]
-        return (self.next, _END) if self.next >= self._live_from else (0, 0)
+        return (self.next, self._final_end) if self._final_end > self.next >= self._live_from else (0, 0)
+
+    def has_ended(self) -> bool:
+        """Return True if everything was delivered, and nothing follows. Otherwise ask for the end."""
+        if self.next != _END and not self._plan:
+            self._is_more = True
+            self.context.note_behind(self)
+        return self.next == _END
 
     # Input
 
@@ -98,7 +115,13 @@ class DurableReader(Reader[F]):
         end = first + count
         consumer = self.consumer
         # All but the first and the lost frames come here: in order, behind all pages, and with room for them.
-        if first == self.next >= self._live_from and not self._plan and count <= consumer.room and not self._held:
+        if (
+            first == self.next >= self._live_from
+            and not self._plan
+            and count <= consumer.room
+            and not self._held
+            and end < self._final_end
+        ):
             self.next = end
             if end > self._seen_end:
                 self._seen_end = end
@@ -124,7 +147,7 @@ class DurableReader(Reader[F]):
                 self.next = end
                 if end > self._seen_end:
                     self._seen_end = end
-                if self._held:
+                if self._held or end >= self._final_end:
                     self.advance(now)
             return
         if end > self._seen_end:
@@ -135,7 +158,12 @@ class DurableReader(Reader[F]):
 
     def take_page(self, page: CatchUpPage, source: int, now: float) -> None:
         """Take a keeper's page of this ledger."""
+        if page.is_final:
+            self._learn_end(page.through + 1)
         if self._live_from == _END:
+            if not self._may_begin(page, now):
+                self.context.note_behind(self)
+                return
             self._live_from = page.acknowledged + 1
             self._seen_end = max(self._seen_end - 1, 1)
         if page.first == self._retried and page.through >= self.next:
@@ -158,6 +186,39 @@ class DurableReader(Reader[F]):
         if not self._is_more and self._old_end == _END:
             self._note_old(page.through + 1, source)
         self.advance(now)
+
+    def _may_begin(self, page: CatchUpPage, now: float) -> bool:
+        """Return True if nothing older is to be delivered before what a page names."""
+        older = page.older_ledger
+        # A keeper that has nothing of this ledger may name one that never was: another keeper knows better.
+        is_certain = page.first <= page.through or page.is_final or older in self.consumer.readers
+        self._older = older if is_certain else None
+        return older is None or (is_certain and self.consumer.has_read(older, now))
+
+    def note_end(self, end: int, now: float) -> None:
+        """Learn that the ledger was closed, and has nothing from a sequence on."""
+        self._learn_end(end)
+        self.advance(now)
+
+    def _learn_end(self, end: int) -> None:
+        """Leave out what is planned from behind the end: one keeper had it, and no keeper has to keep it."""
+        self._final_end = min(self._final_end, end)
+        if self._plan and self._planned_end > end:
+            self._planned_end = end
+            self._plan = deque((low, min(high, end)) for low, high in self._plan if low < end)
+            if not self._plan:
+                self.next = max(self.next, end)
+
+    def _end_if_read(self) -> None:
+        """End if everything was delivered. What was heard from behind the end is in no final set, and comes too late
+        for those that were delivered meanwhile."""
+        if self._plan or not _END > self.next >= max(self._final_end, self._live_from):
+            return
+        self.next = _END
+        self._is_more = False
+        self._seen_end = self._final_end
+        self._old_end = min(self._old_end, self._final_end)
+        self._held.clear()
 
     def _note_old(self, end: int, source: int) -> None:
         """Learn how far messages are old. W keepers have all between them that W had stored before."""
@@ -213,6 +274,7 @@ class DurableReader(Reader[F]):
                 break
         if held:
             held.forget_before(self._plan[0][0] if self._plan else self.next)
+        self._end_if_read()
         if self.is_behind:
             self.context.note_behind(self)
             self.turn(now)
@@ -222,6 +284,11 @@ class DurableReader(Reader[F]):
         room = self.consumer.room
         if not room:
             return
+        if self._older is not None:
+            if not self.consumer.has_read(self._older, now):
+                return
+            self._older = None
+            self.asked_at = -RETRY_S
         is_asking = now < self.asked_at + RETRY_S
         if not self._plan:
             if not is_asking and (self.next < self._live_from or now >= self._moved_at + GAP_S):

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from fjm2.base.ledger import Ledger
+from fjm2.base.ledger import Ledger, is_older
 from fjm2.base.ranges import RangeSet
 
 from ..wire.catch_up import CatchUpPage
@@ -35,13 +35,17 @@ class PortionReader(Reader[F]):
 
     A portion has the numbers of frames to others as well. If everything in it was heard, its messages are known;
     otherwise a keeper names them, and sends them again.
+
+    The portions of a ledger that succeeds others of its producer and lane wait for those that were handed out before.
     """
 
-    __slots__ = ("_portions", "_recent")
+    __slots__ = ("_older", "_portions", "_recent")
 
     def __init__(self, context: Context[F], consumer: ConsumerBase[F], frame_hash: int, ledger: Ledger) -> None:
         super().__init__(context, consumer, frame_hash, ledger, is_shared=True)
         self._portions: deque[_Portion] = deque()
+        self._older: list[Reader[F]] = []
+        """Readers of older ledgers that have portions to be delivered before."""
         self._recent: RecentFrames[F] = RecentFrames(context)
 
     @property
@@ -55,6 +59,9 @@ class PortionReader(Reader[F]):
         """Take a portion."""
         if len(self._portions) < PORTIONS_MAX:
             self._portions.append(_Portion(each))
+            if self.ledger.producer_epoch:
+                readers = self.consumer.readers.values()
+                self._older = [each for each in readers if is_older(each.ledger, self.ledger) and each.is_behind]
             self.advance(now)
 
     def hear(self, first: int, frames: Sequence[F], now: float) -> None:
@@ -83,6 +90,10 @@ class PortionReader(Reader[F]):
 
     def advance(self, now: float) -> None:
         """Deliver what is there."""
+        self._older = [reader for reader in self._older if reader.is_behind]
+        if self._older:
+            self.context.note_behind(self)
+            return
         while self._portions and self.consumer.room:
             portion = self._portions[0]
             self._learn(portion)

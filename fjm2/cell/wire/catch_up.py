@@ -2,9 +2,10 @@
 
 import struct
 from dataclasses import dataclass
+from enum import IntFlag
 from typing import ClassVar, Final
 
-from fjm2.base.ledger import SEQUENCE_MAX, Ledger
+from fjm2.base.ledger import SEQUENCE_MAX, Ledger, is_older
 
 from .fields import FieldReader, check_count, pack, require
 from .kinds import Kind
@@ -18,6 +19,14 @@ _PAGE = struct.Struct(">BBHIIIQQ")
 _U64 = struct.Struct(">Q")
 _COVER = struct.Struct(">QQQ")
 _SPAN = struct.Struct(">QQ")
+
+
+class _Flag(IntFlag):
+    """Flags of a page."""
+
+    NEXT = 1
+    OLDER = 2
+    FINAL = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +82,11 @@ class CatchUpPage:
     `first` - 1 if it decides about nothing."""
     acknowledged: int
     """Last sequence that the subscription has acknowledged. Later frames may be taken as they are heard."""
+    is_final: bool
+    """True if the ledger is closed, and has nothing behind the page."""
+    older_ledger: Ledger | None
+    """Older ledger of the same producer and lane that has, or may get, messages which the subscription has not
+    acknowledged. Nothing of this one is to be delivered before. None if there is none."""
     next_ledger: Ledger | None
     """Next ledger that has messages for the subscription."""
     spans: Spans
@@ -81,10 +95,14 @@ class CatchUpPage:
         check_count("spans", len(self.spans), 0, PAGE_SPANS_MAX)
         if not _is_within(self.spans, self.first, self.through):
             raise ValueError(f"{self.spans}: expected ascending spans from {self.first} through {self.through}")
+        flags = _Flag(0)
+        flags |= _Flag.NEXT if self.next_ledger is not None else flags
+        flags |= _Flag.OLDER if self.older_ledger is not None else flags
+        flags |= _Flag.FINAL if self.is_final else flags
         head = pack(
             _PAGE,
             self.kind,
-            int(self.next_ledger is not None),
+            int(flags),
             len(self.spans),
             self.reply_to,
             self.consumer,
@@ -92,7 +110,8 @@ class CatchUpPage:
             self.cell_id,
             self.session,
         )
-        ledgers = encode_ledger(self.ledger) + encode_ledger(self.next_ledger or _NO_LEDGER)
+        named = self.ledger, self.next_ledger or _NO_LEDGER, self.older_ledger or _NO_LEDGER
+        ledgers = b"".join(encode_ledger(each) for each in named)
         cover = pack(_COVER, self.first, self.through, self.acknowledged)
         return head + ledgers + cover + b"".join(pack(_SPAN, *span) for span in self.spans)
 
@@ -121,10 +140,11 @@ def decode_query(reader: FieldReader) -> CatchUpQuery:
 
 def decode_page(reader: FieldReader) -> CatchUpPage:
     """Read a page."""
-    _, has_next, count, reply_to, consumer, zero, cell_id, session = reader.unpack(_PAGE)
-    require(has_next <= 1 and count <= PAGE_SPANS_MAX and not zero)
-    ledger, next_ledger = read_ledger(reader), read_ledger(reader)
-    require(bool(has_next) or next_ledger == _NO_LEDGER)
+    _, flags, count, reply_to, consumer, zero, cell_id, session = reader.unpack(_PAGE)
+    require(flags <= int(_Flag.NEXT | _Flag.OLDER | _Flag.FINAL) and count <= PAGE_SPANS_MAX and not zero)
+    ledger, next_ledger, older_ledger = read_ledger(reader), read_ledger(reader), read_ledger(reader)
+    require(bool(flags & _Flag.NEXT) or next_ledger == _NO_LEDGER)
+    require(is_older(older_ledger, ledger) if flags & _Flag.OLDER else older_ledger == _NO_LEDGER)
     first, through, acknowledged = reader.unpack(_COVER)
     require(first >= 1)
     spans = tuple((low, high) for low, high in (reader.unpack(_SPAN) for _ in range(count)))
@@ -138,7 +158,9 @@ def decode_page(reader: FieldReader) -> CatchUpPage:
         first=first,
         through=through,
         acknowledged=acknowledged,
-        next_ledger=next_ledger if has_next else None,
+        is_final=bool(flags & _Flag.FINAL),
+        older_ledger=older_ledger if flags & _Flag.OLDER else None,
+        next_ledger=next_ledger if flags & _Flag.NEXT else None,
         spans=spans,
     )
 

@@ -7,16 +7,21 @@ import pytest
 from service_worlds import ServiceKeeper
 from subscribers import TOPICS
 
+from fjm2.base.ledger import Ledger
 from fjm2.cell.doubts.doubts import Doubts
-from fjm2.cell.ledger_table import LedgerTable
-from fjm2.cell.service import decided, judge, pages
+from fjm2.cell.ledger_table import LedgerTable, Successions
+from fjm2.cell.service import decided, hands, judge, pages
+from fjm2.cell.service.backlog import Backlog
 from fjm2.cell.service.clients import Clients
 from fjm2.cell.service.cursors import Cursor
 from fjm2.cell.service.decided import Decided
 from fjm2.cell.service.desk import RequestDesk
 from fjm2.cell.service.judge import Judge
+from fjm2.cell.service.order import older_unread
 from fjm2.cell.service.section import ServiceSection
 from fjm2.cell.service.state_codec import encode_state
+from fjm2.cell.subscriber import portion_reader
+from fjm2.cell.subscriber.durable_reader import DurableReader
 
 Patch = pytest.MonkeyPatch
 
@@ -103,8 +108,8 @@ def forget_cursors(patch: Patch) -> None:
 
 def decide_behind_holes(patch: Patch) -> None:
     """A page decides about sequences that the keeper has not got."""
-    decided_through = pages._decided_through
-    patch.setattr(pages, "_decided_through", lambda *arguments: decided_through(*arguments) + 5)
+    decided_through = pages.decided_through
+    patch.setattr(pages, "decided_through", lambda *arguments: decided_through(*arguments) + 5)
 
 
 def hand_out_twice(patch: Patch) -> None:
@@ -181,7 +186,7 @@ def decide_twice(patch: Patch) -> None:
 
     def begin(self: RequestDesk, now: float) -> Decided:
         self._draft = Decided()
-        self._judge = Judge(self._draft, self._replica.ledgers, self._clients.backlog)
+        self._judge = Judge(self._draft, self._replica.ledgers)
         self._began_at = now
         return self._draft
 
@@ -192,6 +197,46 @@ def doubt_nothing(patch: Patch) -> None:
     """Frames that were counted before the subscription was heard of count as kept. Random faults show it seldom:
     `test_late_followers.py` makes the case."""
     patch.setattr(Doubts, "add", lambda *_, **__: None)
+
+
+def read_successors_first(patch: Patch) -> None:
+    """A keeper does not tell a consumer that a ledger succeeds another one."""
+    patch.setattr(pages, "older_unread", lambda *_: None)
+
+
+def hand_out_successors_first(patch: Patch) -> None:
+    """A manager hands out messages of a ledger while it has others from before."""
+    patch.setattr(hands, "older_unread", lambda *_: None)
+
+
+def deliver_portions_as_they_come(patch: Patch) -> None:
+    """A consumer of a shared subscription delivers what it has, whatever it was handed before."""
+    patch.setattr(portion_reader, "is_older", lambda *_: False)
+
+
+def trust_one_keeper(patch: Patch) -> None:
+    """A keeper that knows nothing of a ledger says that there was none."""
+
+    def known_only(ledger: Ledger, cursor: Cursor, backlog: Backlog, ledgers: LedgerTable) -> Ledger | None:
+        older = older_unread(ledger, cursor, backlog, ledgers)
+        return older if older in ledgers.successions.before(ledger) else None
+
+    patch.setattr(pages, "older_unread", known_only)
+
+
+def leave_successors_open(patch: Patch) -> None:
+    """A manager closes ledgers as it likes, and not the older ones first."""
+    patch.setattr(Successions, "unclosed_before", lambda *_: None)
+
+
+def want_closed_ledgers(patch: Patch) -> None:
+    """A new subscription gets what some keeper still has of ledgers that were closed before."""
+    patch.setattr(Cursor, "_acked_of", lambda self, ledger: self._acked.get(ledger))
+
+
+def wait_for_what_is_no_more(patch: Patch) -> None:
+    """A consumer does not heed that a ledger is closed."""
+    patch.setattr(DurableReader, "_learn_end", lambda *_: None)
 
 
 _ANSWER = Clients.answer
@@ -219,4 +264,11 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     "reread nothing": reread_nothing,
     "apply without requests": apply_without_requests,
     "decide twice": decide_twice,
+    "read successors first": read_successors_first,
+    "hand out successors first": hand_out_successors_first,
+    "deliver portions as they come": deliver_portions_as_they_come,
+    "trust one keeper": trust_one_keeper,
+    "leave successors open": leave_successors_open,
+    "want closed ledgers": want_closed_ledgers,
+    "wait for what is no more": wait_for_what_is_no_more,
 }

@@ -275,7 +275,7 @@ class ServiceWorld(World):
         self.run(2.0)
         for client in self.clients:
             client.is_quiet = True
-        self.run_until(lambda: all(client.confirmed == client.sent for client in self.clients))
+        self.run_until(lambda: all(not client.unconfirmed for client in self.clients))
         self.run_until(self.has_drained, 60.0)
         self.model.check_end()
         while self.clients:
@@ -308,7 +308,7 @@ class ServiceWorld(World):
 
     def describe(self) -> str:
         clients = ", ".join(
-            f"{client.node} {client.client_id}: {client.confirmed}/{client.sent} open={client.is_open} "
+            f"{client.node} {client.client_id}: {client.unconfirmed} unconfirmed open={client.is_open} "
             f"consumer={client.consumer and client.consumer.number} calls={list(client.calls.items())[:3]}"
             for client in self.clients
         )

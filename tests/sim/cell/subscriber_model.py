@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cells import BrokenPromiseError
 
-from fjm2.base.ledger import Ledger
+from fjm2.base.ledger import Ledger, is_older
 from fjm2.base.ranges import RangeSet
 from fjm2.cell.service.reasons import Reason
 from fjm2.cell.wire.ranges import Range, Spans
@@ -64,13 +64,35 @@ class Sent(NamedTuple):
     """Newest table that the writer knew. It waits for no copies that a newer one asks for."""
 
 
+class EpochOrder:
+    """The order in which a subscription got the ledgers of each producer and lane."""
+
+    def __init__(self) -> None:
+        self.handed_again: dict[Ledger, RangeSet] = defaultdict(RangeSet)
+        """Messages that were handed out a second time. Their order is free."""
+        self._newest: dict[tuple[object, int, int], int] = {}
+
+    def check(self, of: object, ledger: Ledger, where: object) -> bool:
+        """Check that somebody got nothing of a later ledger. Return True if the ledger is later than those before."""
+        place = of, ledger.producer_id, ledger.lane
+        newest = self._newest.get(place, 0)
+        if ledger.producer_epoch < newest:
+            raise BrokenPromiseError(f"{where}: after one of epoch {newest}")
+        self._newest[place] = ledger.producer_epoch
+        return ledger.producer_epoch > newest
+
+
 class Generation:
     """A subscription from the moment at which it is added until it is dropped."""
 
-    def __init__(self, subscription: Subscription, starts: dict[Ledger, int], version: int, now: float) -> None:
+    def __init__(
+        self, subscription: Subscription, starts: dict[Ledger, int], closed: set[Ledger], version: int, now: float
+    ) -> None:
         self.subscription = subscription
         self.topic = subscription.destination.name
         self.starts = starts
+        self.closed = closed
+        """Ledgers that were closed before. It gets nothing of them."""
         self.version = version
         self.added_at = now
         self.complete_at: float | None = None
@@ -84,13 +106,15 @@ class Generation:
         """Messages that were ever handed out."""
         self.acked: dict[Ledger, RangeSet] = defaultdict(RangeSet)
         self.delivered: dict[Ledger, RangeSet] = defaultdict(RangeSet)
+        self.order = EpochOrder()
 
     def has(self, consumer: tuple[int, int]) -> bool:
         """Return True for a consumer whose session has not ended."""
         return self.active == consumer or consumer in self.held
 
     def needs(self, ledger: Ledger, sequence: int) -> bool:
-        return sequence >= self.starts.get(ledger, 1) and sequence not in self.acked[ledger]
+        is_after = ledger not in self.closed and sequence >= self.starts.get(ledger, 1)
+        return is_after and sequence not in self.acked[ledger]
 
     def is_promised(self, ledger: Ledger, sequence: int, sent: Sent) -> bool:
         """Return True for a message that W members have to keep, as the writer knew of the subscription."""
@@ -141,6 +165,7 @@ class Model:
         """Note how far a writer's sends have completed. Return the messages of them that subscriptions need."""
         before = self.confirmed.get(ledger, 0)
         self.confirmed[ledger] = max(through, before)
+        self._check_final(ledger)
         messages = self.messages[ledger]
         return [
             sequence
@@ -166,11 +191,19 @@ class Model:
         where = f"message {sequence} of {ledger} to consumer {number} of session {session:x}"
         if f"topic{frame[1:2].decode()}" != generation.topic:
             raise BrokenPromiseError(f"{where}: of another topic")
+        if ledger in generation.closed:
+            raise BrokenPromiseError(f"{where}: the ledger was closed before there was the subscription")
         if sequence in generation.acked[ledger]:
             raise BrokenPromiseError(f"{where}: it was acknowledged by a decision, and came back")
         if generation.is_shared:
             self._deliver_shared(generation, (session, number), ledger, sequence, where)
             return
+        self.counts["later ledgers"] += generation.order.check((session, number), ledger, where)
+        for older in self._older(ledger):
+            for other, sent in self.messages[older].items():
+                is_new = self.last.get((session, number, older), 0) < other <= self.confirmed.get(older, 0)
+                if is_new and sent.topic == generation.topic and generation.needs(older, other):
+                    raise BrokenPromiseError(f"{where}: {other} of {older} was left out")
         last = self.last.get((session, number, ledger), 0)
         if sequence <= last:
             raise BrokenPromiseError(f"{where}: out of order, after {last}")
@@ -185,11 +218,17 @@ class Model:
         generation.delivered[ledger].add(sequence, sequence + 1)
         self.counts["deliveries"] += 1
 
+    def _older(self, ledger: Ledger) -> list[Ledger]:
+        """Return the ledgers of a producer and lane from before it began this one."""
+        return [each for each in self.messages if is_older(each, ledger)]
+
     def _deliver_shared(
         self, generation: Generation, consumer: tuple[int, int], ledger: Ledger, sequence: int, where: str
     ) -> None:
         if sequence not in generation.held[consumer].get(ledger, RangeSet()):
             raise BrokenPromiseError(f"{where}: it was not handed to it")
+        if sequence not in generation.order.handed_again[ledger]:
+            generation.order.check(consumer, ledger, where)
         generation.delivered[ledger].add(sequence, sequence + 1)
         self.counts["shared deliveries"] += 1
 
@@ -214,7 +253,7 @@ class Model:
                     self.counts["lapses"] += 1
                     self._end(record.session)
                 case CloseRecord():
-                    self.final.setdefault(record.ledger, record.final)
+                    self._close(record)
                 case _:
                     pass
         missing -= set(self.subscriptions)
@@ -223,6 +262,22 @@ class Model:
         for key, generation in self.subscriptions.items():
             if not generation.is_durable and not generation.held:
                 raise BrokenPromiseError(f"subscription {key} is not durable, and stays without consumers")
+
+    def _close(self, record: CloseRecord) -> None:
+        """Take a final set. Older ledgers that have none get an empty one: nobody has confirmed anything of them."""
+        self.final.setdefault(record.ledger, record.final)
+        for older in self._older(record.ledger):
+            if older not in self.final:
+                self.final[older] = ()
+                self.counts["void ledgers"] += 1
+        for ledger in (record.ledger, *self._older(record.ledger)):
+            self._check_final(ledger)
+
+    def _check_final(self, ledger: Ledger) -> None:
+        """Check that the final set of a ledger has all that was confirmed."""
+        end = max((last for _, last in self.final.get(ledger, ((1, 1 << 64),))), default=0)
+        if self.confirmed.get(ledger, 0) > end:
+            raise BrokenPromiseError(f"{ledger} ends at {end}, and was confirmed through {self.confirmed[ledger]}")
 
     def _change_table(self, record: TableRecord, now: float) -> None:
         if record.version != self.table_version + 1:
@@ -235,7 +290,8 @@ class Model:
         if old is not None and not old.is_durable:
             self.counts["subscriptions passed"] += 1
         if record.is_added:
-            self.subscriptions[key] = Generation(record.subscription, dict(record.starts), record.version, now)
+            starts, closed = dict(record.starts), set(self.final)
+            self.subscriptions[key] = Generation(record.subscription, starts, closed, record.version, now)
 
     def _hand(self, hand: Hand) -> None:
         each, consumer = hand.range, (hand.session, hand.range.consumer)
@@ -252,6 +308,10 @@ class Model:
             if sent is not None and sent.topic == generation.topic and is_again != bool(each.deliveries):
                 raise BrokenPromiseError(f"{hand}: message {sequence} was handed out before: {is_again}")
             self.counts["handed again"] += is_again
+            if is_again:
+                generation.order.handed_again[each.ledger].add(sequence, sequence + 1)
+            elif sent is not None and sent.topic == generation.topic:
+                generation.order.check(None, each.ledger, hand)
         generation.handed[each.ledger].add(each.first, each.last + 1)
         generation.held[consumer].setdefault(each.ledger, RangeSet()).add(each.first, each.last + 1)
 

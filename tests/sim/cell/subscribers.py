@@ -4,6 +4,7 @@ A client hears the frames of all others as they come, some of them never. Its `S
 client for random things. Frames are `M`, the number of a topic and a text, or `R` and a request.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -101,13 +102,15 @@ class Client:
         self.world = world
         self.random = Random(world.random.getrandbits(32))
         self.node = CLIENT_NODE + number + 100 * life
-        self.ledger = Ledger(10_000 + number + 100 * life, 0, 1)
+        self.ledgers = [Ledger(10_000 + number + 100 * life, 0, lane) for lane in (1, 2)]
+        """Ledger of all requests and some messages, and that of other messages. The latter goes on under the next epoch
+        now and then."""
         self.client_id = client_id
         if number == LIAR:
             world.model.liars.add(self.ledger)
         self.tracker = StoredTracker(self.ledger.producer_id, 10.0)
         self.subscriber: Subscriber[bytes] = Subscriber(self.node, self.random, lambda frame: (frame, len(frame)))
-        self.frames: list[bytes] = []
+        self.frames: dict[Ledger, list[bytes]] = defaultdict(list)
         self.reachable = True
         self.is_alive = True
         self.is_quiet = False
@@ -122,26 +125,51 @@ class Client:
     # Sending
 
     @property
-    def confirmed(self) -> int:
-        return self.tracker.confirmed(self.ledger)
+    def ledger(self) -> Ledger:
+        """Ledger of all requests."""
+        return self.ledgers[0]
 
     @property
-    def sent(self) -> int:
-        return len(self.frames)
+    def unconfirmed(self) -> int:
+        """Number of frames that are not confirmed, of the ledgers that get more."""
+        return sum(len(self.frames[each]) - self.tracker.confirmed(each) for each in self.ledgers)
 
-    def send(self, frame: bytes) -> int:
-        self.frames.append(frame)
-        self.tracker.note_sent(self.ledger, self.sent, self.world.now)
-        self.world.model.note_sent(self.ledger, self.sent, frame, self.world.now, self.tracker.table_version)
-        self.publish(self.sent)
-        return self.sent
+    def send(self, ledger: Ledger, frame: bytes) -> int:
+        self.frames[ledger].append(frame)
+        sequence = len(self.frames[ledger])
+        self.tracker.note_sent(ledger, sequence, self.world.now)
+        self.world.model.note_sent(ledger, sequence, frame, self.world.now, self.tracker.table_version)
+        self.publish(ledger, sequence)
+        return sequence
 
-    def publish(self, sequence: int) -> None:
-        frame = self.frames[sequence - 1]
+    def send_message(self) -> None:
+        """Send a message in one of the two ledgers, of which the second one may have been given up."""
+        ledger = self.random.choice(self.ledgers)
+        if ledger != self.ledger and self.frames[ledger] and self.random.random() < 0.1:
+            ledger = ledger._replace(producer_epoch=ledger.producer_epoch + self.random.choice((1, 1, 1, 2)))
+            self.ledgers[1] = ledger
+            self.world.model.counts["successors"] += 1
+        self.send(ledger, b"M%d%d" % (self.random.randrange(len(TOPICS)), len(self.frames[ledger])))
+
+    def publish(self, ledger: Ledger, sequence: int) -> None:
+        frame = self.frames[ledger][sequence - 1]
         for keeper in self.world.keepers:
-            self.world.deliver_frames(self, keeper, self.ledger, sequence, frame, is_fetched=False)
+            self.world.deliver_frames(self, keeper, ledger, sequence, frame, is_fetched=False)
         for client in self.world.clients:
-            self.world.tell_client(self, client, lambda c=client: c.hear(self.ledger, sequence, frame))
+            self.world.tell_client(self, client, lambda c=client: c.hear(ledger, sequence, frame))
+
+    def publish_again(self) -> None:
+        """Send some frames again: those that are not confirmed, and now and then others, too."""
+        random = self.random
+        for ledger in self.ledgers:
+            for sequence in range(self.tracker.confirmed(ledger) + 1, len(self.frames[ledger]) + 1):
+                if random.random() < 0.2:
+                    self.publish(ledger, sequence)
+        if self.frames and random.random() < 0.15:
+            ledger = random.choice(list(self.frames))
+            sent = len(self.frames[ledger])
+            if sent:
+                self.publish(ledger, sent - random.randrange(min(sent, 20)))  # a late copy
 
     def multicast(self, data: bytes) -> None:
         for keeper in self.world.keepers:
@@ -155,7 +183,7 @@ class Client:
                 case SendRequest() if self.random.random() < 0.02:
                     self.subscriber.note_unsent(message.number, world.now)
                 case SendRequest():
-                    sequence = self.send(b"R" + message.body)
+                    sequence = self.send(self.ledger, b"R" + message.body)
                     self.subscriber.note_sent(message.number, self.ledger, sequence, world.now)
                 case SendLeases():
                     content, keeper = message.content, world.keeper_at(message.to_node)
@@ -188,8 +216,9 @@ class Client:
             if isinstance(heartbeat, Heartbeat) and heartbeat.flags & HeartbeatFlag.SERVING:
                 self.tracker.receive_heartbeat(heartbeat, now)
             self.subscriber.receive_command(message, source, now)
-        self.world.note_confirmed(self.ledger, self.confirmed)
-        self.subscriber.note_stored(self.ledger, self.confirmed, now)
+        for ledger in self.frames:
+            self.world.note_confirmed(ledger, self.tracker.confirmed(ledger))
+        self.subscriber.note_stored(self.ledger, self.tracker.confirmed(self.ledger), now)
         self.flush()
 
     def receive_entry(self, epoch: int, index: int, data: bytes) -> None:
@@ -263,18 +292,15 @@ class Client:
         world.later(random.uniform(0.02, 0.06), self.turn)
         if not subscriber.cell_id:
             return
-        for sequence in range(self.confirmed + 1, self.sent + 1):
-            if random.random() < 0.2:
-                self.publish(sequence)
-        if self.sent and random.random() < 0.15:
-            self.publish(self.sent - random.randrange(min(self.sent, 20)))  # a late copy
+        self.publish_again()
         if self.tracker.poll_request(world.now):
             producer_id, node = self.ledger.producer_id, self.node
             for keeper in world.keepers:
                 world.deliver(self, keeper, lambda cell: cell.receive_stored_request(producer_id, node))
         if world.now >= subscriber.poll_timeout():
             subscriber.handle_timeout(world.now)
-        if self.sent - self.confirmed < WINDOW:
+            self.flush()  # before the room changes: what is told counts for the room of before
+        if self.unconfirmed < WINDOW:
             self.act()
         self.flush()
 
@@ -283,7 +309,7 @@ class Client:
         random, consumer = self.random, self.consumer
         chance = random.random()
         if chance < 0.3 and not self.is_quiet and not self.is_liar:
-            self.send(b"M%d%d" % (random.randrange(len(TOPICS)), self.sent))
+            self.send_message()
         elif not self.session:
             self.session = self.subscriber.open_session(2, self.client_id, self.world.now)
             self.calls[0] = self.world.now
@@ -305,7 +331,9 @@ class Client:
         if self.is_liar:
             number = self.subscriber.number_of(consumer.handle)
             if model.last_hand is not None and number:
-                self.send(b"R" + encode_request(Ack(self.session, (replace(model.last_hand, consumer=number),))))
+                self.send(
+                    self.ledger, b"R" + encode_request(Ack(self.session, (replace(model.last_hand, consumer=number),)))
+                )
             return
         if not consumer.waiting:
             return

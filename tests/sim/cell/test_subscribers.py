@@ -82,6 +82,8 @@ def test_random_faults_reach_what_is_promised() -> None:
         "shared deliveries",
         "handed again",
         "gaps",
+        "successors",
+        "later ledgers",
         "subscriptions passed",
     }
     refusals = {reason for world in worlds for reason in world.model.refusals}

@@ -1,5 +1,7 @@
 """Hypothesis strategies for the messages of a cell."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from strategies import u8, u32, u64
@@ -64,6 +66,15 @@ _vote = {
     "last_epoch": u32,
     "last_index": u64,
 }
+
+
+def page_of(ledger: Ledger, *, is_successor: bool, **fields: Any) -> catch_up.CatchUpPage:
+    """Return a page that names the ledger before its own, if there is one."""
+    has_older = is_successor and ledger.producer_epoch
+    older = ledger._replace(producer_epoch=ledger.producer_epoch - 1) if has_older else None
+    return catch_up.CatchUpPage(ledger=ledger, older_ledger=older, **fields)
+
+
 command_strategy: SearchStrategy[commands.Command] = st.one_of(
     st.builds(
         commands.Heartbeat,
@@ -111,7 +122,7 @@ command_strategy: SearchStrategy[commands.Command] = st.one_of(
         first=st.integers(1, (1 << 64) - 1),
     ),
     st.builds(
-        catch_up.CatchUpPage,
+        page_of,
         reply_to=u32,
         consumer=u32,
         cell_id=u64,
@@ -120,6 +131,8 @@ command_strategy: SearchStrategy[commands.Command] = st.one_of(
         first=st.just(1),
         through=st.integers(1000, (1 << 64) - 1),
         acknowledged=u64,
+        is_final=st.booleans(),
+        is_successor=st.booleans(),
         next_ledger=st.none() | ledgers,
         spans=spans,
     ),

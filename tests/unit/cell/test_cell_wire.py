@@ -133,11 +133,11 @@ def test_a_part_of_a_table_has_a_head_of_24_bytes_and_8_for_each_hash() -> None:
     assert struct.unpack(">B3sIQQ", query) == (9, b"\0\0\0", 1, 2, 3)
 
 
-def test_a_page_has_a_head_of_88_bytes_and_16_for_each_span() -> None:
+def test_a_page_has_a_head_of_104_bytes_and_16_for_each_span() -> None:
     data = SAMPLES["catch-up page"][1].encode()
-    assert len(data) == 88 + 2 * 16
+    assert len(data) == 104 + 2 * 16
     assert struct.unpack(">BBHIIIQQ", data[:32]) == (13, 1, 2, 1, 2, 0, 3, 4)
-    assert struct.unpack(">QQQQQQQ", data[64:]) == (5, 20, 30, 6, 7, 9, 20)
+    assert struct.unpack(">QQQQQQQ", data[80:]) == (5, 20, 30, 6, 7, 9, 20)
 
 
 def test_a_table_is_told_in_parts_of_which_none_is_longer_than_a_datagram() -> None:
@@ -243,8 +243,27 @@ SAMPLES: dict[str, tuple[str, Any]] = {
             first=5,
             through=20,
             acknowledged=30,
+            is_final=False,
+            older_ledger=None,
             next_ledger=Ledger(1, 2, 3),
             spans=((6, 7), (9, 20)),
+        ),
+    ),
+    "last catch-up page of a later ledger": (
+        "command",
+        catch_up.CatchUpPage(
+            reply_to=1,
+            consumer=2,
+            cell_id=3,
+            session=4,
+            ledger=LEDGER,
+            first=5,
+            through=4,
+            acknowledged=0,
+            is_final=True,
+            older_ledger=LEDGER._replace(producer_epoch=0),
+            next_ledger=None,
+            spans=(),
         ),
     ),
     "stored": ("stored", stored(Progress(LEDGER, 1, 2), Progress(LEDGER, 3, 3))),

@@ -15,7 +15,8 @@ from fjm2.cell.wire.commands import Heartbeat
 from fjm2.cell.wire.requests import Place, Request, SubscriptionFlag, decode_request
 
 ORDERS, NEWS = Place(0, "orders"), Place(0, "news")
-WRITERS = (Ledger(900, 0, 1), Ledger(901, 0, 1))
+WRITERS = (Ledger(900, 0, 1), Ledger(901, 0, 1), Ledger(900, 1, 1), Ledger(900, 2, 1))
+"""Two writers, and two ledgers under which the first of them goes on."""
 SHARED = SubscriptionFlag.DURABLE | SubscriptionFlag.SHARED
 Act = Callable[[], None]
 

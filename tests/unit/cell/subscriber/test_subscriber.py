@@ -121,6 +121,8 @@ def told(
         first=first,
         through=through,
         acknowledged=3,
+        is_final=False,
+        older_ledger=None,
         next_ledger=None,
         spans=spans,
     )
