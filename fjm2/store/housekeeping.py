@@ -91,8 +91,9 @@ class Housekeeping:
         }
 
     def is_full(self) -> bool:
-        """Return True if nothing but the reserve is left."""
-        return len(self._space.free) + self._space.creatable <= RESERVED_SEGMENTS
+        """Return True if nothing but the reserve is left, or if a long batch found no room."""
+        space = self._space
+        return space.has_refused or len(space.free) + space.creatable <= RESERVED_SEGMENTS
 
     def retry(self) -> None:
         """Ask the disk again for room that it did not have."""

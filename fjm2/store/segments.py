@@ -64,6 +64,9 @@ class Space:
         self.is_disk_full = False
         """True after the disk refused a new segment, until it gives one. Whatever is promised a place in one that never
         comes would be written into the reserve."""
+        self.has_refused = False
+        """True after a batch that needs a segment of its own found a full disk, until the disk gives a segment. There
+        may be enough others, so that nobody would ask the disk again."""
         self._is_asking = False
         self.bytes = 0
         """Bytes that all segments take."""
@@ -100,6 +103,7 @@ class Space:
             missing = max(0, reserve + self._planned_segments - len(self.free))
             taken = self.bytes + self._planned_big_bytes + missing * self._config.segment_bytes
             size = length + SEGMENT_HEAD_BYTES
+            self.has_refused |= self.is_disk_full
             return not self.is_disk_full and taken + size <= self._config.store_bytes_max
         return left - (length > self._planned_rest) >= reserve
 
@@ -119,7 +123,8 @@ class Space:
         is_asking, self._is_asking = self._is_asking, False
         is_allowed = self.bytes + self._planned_big_bytes + self._config.segment_bytes <= self._config.store_bytes_max
         may_create = self.creatable or (is_asking and is_allowed)
-        if self.preparing is not None or len(self.free) >= wanted or not may_create:
+        has_enough = len(self.free) >= wanted and not self.has_refused
+        if self.preparing is not None or has_enough or not may_create:
             return None
         self.preparing = self._create(self._config.segment_bytes)
         return self.preparing
@@ -132,6 +137,7 @@ class Space:
             self.bytes -= self.preparing.size
         else:
             self.free.append(self.preparing)
+            self.has_refused = False
         self.preparing = None
 
     def ask_again(self) -> None:

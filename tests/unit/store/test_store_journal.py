@@ -273,6 +273,26 @@ def test_a_disk_on_which_others_made_room_is_used_again() -> None:
     assert fill(journal, disk) > end + 20
 
 
+def test_a_batch_that_is_longer_than_a_segment_is_taken_when_a_full_disk_has_room_again() -> None:
+    """There are enough segments for all others, so that nobody else asks the disk."""
+    disk = SimDisk(1, capacity=12 * SMALL.segment_bytes)
+    journal = opened(disk)
+    end = fill(journal, disk)
+    journal.release(LEDGER, [(1, end)])
+    for _ in range(9):
+        if journal.wants_checkpoint:
+            checkpoint(journal, disk)
+    long = Run.of(Ledger(9, 0, 255), 1, [bytes(2 * SMALL.segment_bytes)])
+    assert journal.append([long], Need.URGENT) is None
+    disk.capacity *= 4
+    for _ in range(3):
+        if journal.is_full:
+            journal.retry()
+        drain(journal, disk)
+    assert journal.append([long], Need.URGENT) is not None
+    assert not journal.is_full
+
+
 def test_a_disk_that_is_asked_again_in_vain_promises_nothing_of_the_reserve() -> None:
     """Frames that were promised a segment that is never made would take the place of requests and decisions."""
     disk = SimDisk(1, capacity=6 * SMALL.segment_bytes + 4 * KIB)
