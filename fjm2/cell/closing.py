@@ -53,7 +53,7 @@ class LedgerClosing:
         confirm. What lies behind a hole was neither confirmed nor delivered, and is left out.
         """
         replica = self._replica
-        if replica.ledgers.successions.unclosed_before(ledger) is not None:
+        if replica.ledgers.successions.open_before(ledger):
             return False  # it would be void, and so lost
         index = replica.log.fence_index(ledger)
         if not 0 < index <= min(replica.log.committed, replica.confirmable):

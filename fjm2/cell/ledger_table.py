@@ -72,12 +72,20 @@ class Successions:
 
     The end of a ledger is that of all older ones, too. Those that are not closed then are *void*: nobody has confirmed
     anything of them, and whatever a member still has is dropped.
+
+    A writer that rests often leaves thousands of closed ledgers. Nothing here goes through them, but when the newest
+    one is forgotten.
     """
 
     def __init__(self) -> None:
-        self._ends: dict[tuple[int, int], dict[int, int | None]] = {}
-        """End of the final set of each known ledger, by producer id and lane, and by epoch; None if it is not
-        closed."""
+        self.incomplete: dict[Ledger, None] = {}
+        """Closed ledgers of which something is not on disk."""
+        self._ends: dict[tuple[int, int], dict[int, int]] = {}
+        """End of the final set of each closed ledger, by producer id and lane, and by epoch."""
+        self._open: dict[tuple[int, int], set[int]] = {}
+        """Epochs of the ledgers that are known and not closed, by producer id and lane."""
+        self._newest: dict[tuple[int, int], int] = {}
+        """Epoch of the newest closed ledger, by producer id and lane."""
         self._heirs: dict[Ledger, None] = {}
         """Ledgers that are not closed, have got frames, and succeed others."""
         self._void: set[Ledger] = set()
@@ -85,58 +93,68 @@ class Successions:
 
     def add(self, ledger: Ledger) -> None:
         """Note a ledger that was not known."""
-        self._ends.setdefault(_line_of(ledger), {})[ledger.producer_epoch] = None
+        self._open.setdefault(_line_of(ledger), set()).add(ledger.producer_epoch)
 
     def note_frames(self, ledger: Ledger) -> None:
         """Note that a ledger has frames, so that no older one gets any more."""
         if ledger.producer_epoch:
             self._heirs[ledger] = None
 
-    def close(self, ledger: Ledger, end: int) -> None:
-        """Note that nothing comes of a known ledger from a sequence on."""
-        self._ends[_line_of(ledger)][ledger.producer_epoch] = end
+    def close(self, ledger: Ledger, end: int, *, is_whole: bool) -> None:
+        """Note that nothing comes of a known ledger from a sequence on, and if what is before that is on disk."""
+        line, epoch = _line_of(ledger), ledger.producer_epoch
+        self._remove_open(line, epoch)
+        self._ends.setdefault(line, {})[epoch] = end
+        self._newest[line] = max(epoch, self._newest.get(line, 0))
         self._heirs.pop(ledger, None)
-
-    def remove(self, ledger: Ledger) -> None:
-        """Forget a known ledger."""
-        self._void.discard(ledger)
-        line = _line_of(ledger)
-        del self._ends[line][ledger.producer_epoch]
-        if not self._ends[line]:
-            del self._ends[line]
+        if not is_whole:
+            self.incomplete[ledger] = None
 
     def avoid(self, ledger: Ledger) -> None:
         """Note that a known ledger is void."""
-        self.close(ledger, _FIRST)
+        self.close(ledger, _FIRST, is_whole=True)
         self._void.add(ledger)
+
+    def remove(self, ledger: Ledger) -> None:
+        """Forget a closed ledger."""
+        line, epoch = _line_of(ledger), ledger.producer_epoch
+        self._void.discard(ledger)
+        self.incomplete.pop(ledger, None)
+        ends = self._ends[line]
+        del ends[epoch]
+        if not ends:
+            del self._ends[line], self._newest[line]
+        elif epoch == self._newest[line]:
+            self._newest[line] = max(ends)
+
+    def _remove_open(self, line: tuple[int, int], epoch: int) -> None:
+        self._open[line].discard(epoch)
+        if not self._open[line]:
+            del self._open[line]
 
     def is_void(self, ledger: Ledger) -> bool:
         """Return True for a ledger that is void. It need not be known."""
         if ledger in self._void:
             return True
-        epochs = self._ends.get(_line_of(ledger), {})
-        later = (end for epoch, end in epochs.items() if epoch > ledger.producer_epoch)
-        return ledger.producer_epoch not in epochs and any(end is not None for end in later)
+        line, epoch = _line_of(ledger), ledger.producer_epoch
+        is_known = epoch in self._ends.get(line, ()) or epoch in self._open.get(line, ())
+        return not is_known and epoch < self._newest.get(line, 0)
 
     def end_of(self, ledger: Ledger) -> int | None:
         """Return the end of a ledger's final set; None if nothing is decided about its end."""
         end = self._ends.get(_line_of(ledger), {}).get(ledger.producer_epoch)
         return _FIRST if end is None and self.is_void(ledger) else end
 
-    def before(self, ledger: Ledger) -> list[Ledger]:
-        """Return the known older ledgers, the newest one first."""
-        epoch = ledger.producer_epoch
-        older = sorted((each for each in self._ends.get(_line_of(ledger), ()) if each < epoch), reverse=True)
+    def open_before(self, ledger: Ledger) -> list[Ledger]:
+        """Return the older ledgers that are known and not closed, the newest one first."""
+        epochs = self._open.get(_line_of(ledger), ())
+        older = sorted((each for each in epochs if each < ledger.producer_epoch), reverse=True)
         return [ledger._replace(producer_epoch=each) for each in older]
 
-    def after(self, ledger: Ledger) -> list[Ledger]:
-        """Return the known later ledgers."""
-        epoch = ledger.producer_epoch
-        return [ledger._replace(producer_epoch=each) for each in self._ends.get(_line_of(ledger), ()) if each > epoch]
-
-    def unclosed_before(self, ledger: Ledger) -> Ledger | None:
-        """Return the newest known older ledger that is not closed, or None."""
-        return next((each for each in self.before(ledger) if self.end_of(each) is None), None)
+    def open_after(self, ledger: Ledger) -> list[Ledger]:
+        """Return the later ledgers that are known and not closed."""
+        epochs = self._open.get(_line_of(ledger), ())
+        return [ledger._replace(producer_epoch=each) for each in epochs if each > ledger.producer_epoch]
 
     def superseded(self) -> list[Ledger]:
         """Return the ledgers that have a later one, and are not closed.
@@ -146,10 +164,10 @@ class Successions:
         """
         found: dict[Ledger, None] = {}
         for heir in self._heirs:
-            older = self.before(heir)
-            found.update(dict.fromkeys(each for each in older if self.end_of(each) is None))
-            if not older or older[0].producer_epoch != heir.producer_epoch - 1:
-                found[predecessor_of(heir)] = None
+            found.update(dict.fromkeys(self.open_before(heir)))
+            before = predecessor_of(heir)
+            if self.end_of(before) is None:
+                found[before] = None
         return list(found)
 
 
@@ -266,7 +284,7 @@ class LedgerTable:
         if self.successions.is_void(ledger):
             self._refuse(Refusal.CLOSED)
             return None
-        is_fenced = any(self.is_fenced(each) for each in self.successions.after(ledger))
+        is_fenced = any(self.is_fenced(each) for each in self.successions.open_after(ledger))
         if is_fenced and not is_fetched:
             self._refuse(Refusal.FENCED)
             return None
@@ -297,6 +315,8 @@ class LedgerTable:
         state = self._ledgers.get(span.ledger)
         if state is not None:
             state.on_disk.add(span.first, span.end)
+            if state.final is not None and all(state.on_disk.covers(first, end) for first, end in state.final):
+                self.successions.incomplete.pop(span.ledger, None)
 
     def restore(self, span: Span, now: float) -> None:
         """Note sequences that were on disk when the keeper started. What is on disk is never refused."""
@@ -311,7 +331,7 @@ class LedgerTable:
         state = self._ledgers.get(ledger) or self._create(ledger, now)
         state.is_fenced = True
         self.doubts.fence(ledger)
-        for older in self.successions.before(ledger):
+        for older in self.successions.open_before(ledger):
             self._ledgers[older].is_fenced = True
             self.doubts.fence(older)
 
@@ -324,11 +344,11 @@ class LedgerTable:
         if state.final is not None:
             return
         self._close(ledger, state, final, at_ms)
-        self.successions.close(ledger, state.final.last + 1 if state.final else _FIRST)
-        for older in self.successions.before(ledger):
-            if self._ledgers[older].final is None:
-                self._close(older, self._ledgers[older], (), at_ms)
-                self.successions.avoid(older)
+        is_whole = all(state.on_disk.covers(first, last + 1) for first, last in final)
+        self.successions.close(ledger, final[-1][1] + 1 if final else _FIRST, is_whole=is_whole)
+        for older in self.successions.open_before(ledger):
+            self._close(older, self._ledgers[older], (), at_ms)
+            self.successions.avoid(older)
 
     def _close(self, ledger: Ledger, state: _LedgerState, final: Spans, at_ms: int) -> None:
         state.final = RangeSet((first, last + 1) for first, last in final)

@@ -1,6 +1,6 @@
 """Order among the ledgers of one producer and lane: messages of one go out when all of the older ones have gone out."""
 
-from fjm2.base.ledger import Ledger
+from fjm2.base.ledger import Ledger, is_older
 from fjm2.cell.ledger_table import LedgerTable, predecessor_of
 
 from .backlog import Backlog
@@ -23,7 +23,9 @@ def older_unread(ledger: Ledger, cursor: Cursor, backlog: Backlog, ledgers: Ledg
         return None
     if successions.end_of(ledger) is None and successions.end_of(predecessor_of(ledger)) is None:
         return predecessor_of(ledger)
-    return next((each for each in successions.before(ledger) if not _is_read(each, cursor, backlog, ledgers)), None)
+    known = *successions.open_before(ledger), *successions.incomplete, *backlog.ledgers_of(cursor.frame_hash)
+    older = sorted({each for each in known if is_older(each, ledger)}, reverse=True)
+    return next((each for each in older if not _is_read(each, cursor, backlog, ledgers)), None)
 
 
 def _is_read(ledger: Ledger, cursor: Cursor, backlog: Backlog, ledgers: LedgerTable) -> bool:

@@ -1,5 +1,7 @@
 """Tests of what a keeper knows of ledgers: progress, holes, duplicates, final sets and bounds."""
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,12 +89,42 @@ def test_a_ledger_that_has_a_later_one_is_superseded() -> None:
     table.accept(later, 1, 1, 0.0)
     unheard = LEDGER._replace(producer_epoch=2)
     assert set(table.successions.superseded()) == {LEDGER, unheard}
-    assert table.successions.unclosed_before(later) == LEDGER
+    assert table.successions.open_before(later) == [LEDGER]
     for ledger in (LEDGER, unheard):
         table.fence(ledger, 0.0)
         table.close(ledger, (), 0.0, 0)
     assert table.successions.superseded() == []
-    assert table.successions.unclosed_before(later) is None
+    assert table.successions.open_before(later) == []
+
+
+def test_a_closed_ledger_is_incomplete_until_it_is_on_disk() -> None:
+    table = table_with((1, 4))
+    table.close(LEDGER, ((1, 5),), 0.0, 0)
+    assert list(table.successions.incomplete) == [LEDGER]
+    for first, end in ((1, 4), (4, 6)):
+        assert LEDGER in table.successions.incomplete
+        table.accept(LEDGER, first, end - first, 0.0)
+        table.note_on_disk(Span(LEDGER, first, end))
+    assert not table.successions.incomplete
+
+
+def test_a_writer_that_rested_very_often_costs_no_more_than_others() -> None:
+    table = LedgerTable()
+    for epoch in range(20_000):
+        ledger = LEDGER._replace(producer_epoch=epoch)
+        table.accept(ledger, 1, 1, 0.0)
+        table.close(ledger, ((1, 1),), 0.0, epoch)
+    later = LEDGER._replace(producer_epoch=20_000)
+    table.accept(later, 1, 1, 0.0)
+    began = time.process_time()
+    for _ in range(2000):
+        assert table.successions.superseded() == []
+        assert not table.is_refused(later, 1)
+    assert time.process_time() - began < 0.5
+    assert len(table.forget_closed(19_999)) == 19_999
+    assert table.successions.superseded() == []
+    assert len(table.forget_closed(20_000)) == 1
+    assert len(table.successions.superseded()) == 1
 
 
 def test_another_lane_or_another_producer_supersedes_nothing() -> None:
