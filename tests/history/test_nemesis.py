@@ -15,8 +15,8 @@ HARMS = 10
 """Harms in a run of `make nightly`."""
 FEW_HARMS = 2
 REPRESENTATIVES = [scenario for scenario in SCENARIOS if scenario.name != "full_disks"]
-"""Scenarios of `make test`. `full_disks` is for `make nightly`: a publisher that was told of a full store goes on in
-another ledger, and a consumer that was away gets the two mixed."""
+"""Scenarios of `make test`. `full_disks` is for `make nightly`: a consumer was seen to wait 32 s for the decision on an
+acknowledgement, until the ledger that it was about was closed."""
 FORGETFUL_SEED = 3
 """Seed of a run whose first power cut ends the publisher, too, and forgets everything that no keeper has synced."""
 
