@@ -239,8 +239,9 @@ class LedgerTable:
         ]
 
     @property
-    def open_count(self) -> int:
-        return self._open
+    def has_room(self) -> bool:
+        """True if there may be one more ledger."""
+        return self._open < self._open_max and len(self._ledgers) - self._open < CLOSED_MAX
 
     def accept(self, ledger: Ledger, first: int, count: int, now: float, *, is_fetched: bool = False) -> list[Span]:
         """Note that frames have arrived. Return the sequences that are new, and that the caller has to store.
@@ -288,7 +289,7 @@ class LedgerTable:
         if is_fenced and not is_fetched:
             self._refuse(Refusal.FENCED)
             return None
-        if self._open >= self._open_max or len(self._ledgers) - self._open >= CLOSED_MAX:
+        if not self.has_room:
             self._refuse(Refusal.TABLE_FULL)
             return None
         if self._open_of_writer[ledger.producer_id] >= self._writer_open_max:
@@ -388,15 +389,13 @@ class LedgerTable:
         """Return the progress of a writer's ledgers as the writer may hear it.
 
         Ledgers that are fenced and not closed are left out: a confirmation could come too late for the final set.
-        So are those in doubt: a writer that waits for frames of a subscription would count one copy too many.
+        So are those in doubt: a writer that waits for frames of a subscription would count one copy too many. So are
+        those of earlier lives, of which an outbox can have very many.
         """
-        return [
-            self.progress(ledger)
-            for ledger, state in self._ledgers.items()
-            if ledger.producer_id == producer_id
-            and (state.final is not None or not state.is_fenced)
-            and ledger not in self.doubts
-        ]
+        mine = [ledger for ledger in self._ledgers if ledger.producer_id == producer_id and ledger not in self.doubts]
+        oldest = max((ledger.producer_epoch for ledger in mine), default=0) - WRITER_OPEN_MAX
+        told = [(ledger, self._ledgers[ledger]) for ledger in mine if ledger.producer_epoch >= oldest]
+        return [self.progress(ledger) for ledger, state in told if state.final is not None or not state.is_fenced]
 
     def missing(self, ledger: Ledger, first: int, end: int, now: float = inf) -> list[tuple[int, int]]:
         """Return the ranges between `first` and `end` that have not been seen, without those that are on their way.

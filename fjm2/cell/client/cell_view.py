@@ -13,6 +13,7 @@ from ..wire.commands import Heartbeat, MemberFlag, decode_command
 from ..wire.stored import Stored, decode_stored
 from ..wire.table import TableHashes
 from .cell_choice import CellChoice, Drop, Heard
+from .closings import Closings
 from .outgoing import (
     AskStored,
     AskTable,
@@ -38,6 +39,7 @@ class CellView:
         self._choice = CellChoice()
         self._table = StoredTable(random)
         self._writers: dict[int, Writer] = {}
+        self._closings = Closings()
         self._messages: deque[Outgoing] = deque()
         self._events: deque[Event] = deque()
 
@@ -91,6 +93,7 @@ class CellView:
     def remove_writer(self, producer_id: int) -> None:
         """Forget a producer. Doing this twice does no harm."""
         self._writers.pop(producer_id, None)
+        self._closings.forget(producer_id)
 
     def note_waiting(self, ledger: Ledger, through: int, now: float) -> None:
         """Note that messages of a producer were sent, and wait through a sequence."""
@@ -103,6 +106,10 @@ class CellView:
         writer = self._writers.get(ledger.producer_id)
         if writer is not None:
             writer.end(ledger)
+
+    def wait_for_final(self, ledger: Ledger, now: float) -> None:
+        """Wait for the final set of a ledger. `LedgerFinal` tells it once the cell has closed the ledger."""
+        self._closings.wait_for(ledger, now)
 
     # Input
 
@@ -136,6 +143,7 @@ class CellView:
         for writer in self._writers.values():
             self._events += writer.given_up(now)
             lanes.update(writer.lanes_to_ask(now))
+        lanes.update(self._closings.lanes_to_ask(now))
         keepers = self.keepers
         if keepers:
             self._messages += [AskStored(lane, keepers) for lane in sorted(lanes)]
@@ -155,7 +163,7 @@ class CellView:
     def poll_timeout(self) -> float:
         """Return the time at which to call `handle_timeout`."""
         times = [writer.poll_timeout() for writer in self._writers.values()]
-        return min([*times, self._table.poll_timeout()])
+        return min([*times, self._table.poll_timeout(), self._closings.poll_timeout()])
 
     # Messages
 
@@ -171,6 +179,7 @@ class CellView:
             self._replace(heartbeat)
         elif before is not None:
             self._note_lost(before)
+        self._closings.receive_heartbeat(heartbeat)
         for writer in self._writers.values():
             writer.receive_heartbeat(heartbeat, now)
             self._events += writer.confirmed()
@@ -181,6 +190,7 @@ class CellView:
         """Begin anew with another cell."""
         for writer in self._writers.values():
             self._events += writer.begin_anew()
+        self._closings = Closings()
         self._table = StoredTable(self._random)
         self._events += (CellReplaced(heartbeat.cell_id), TableLearned(0))
 
@@ -218,3 +228,4 @@ class CellView:
                 if progress.is_closed and writer_of is not None and writer_of.is_open(progress.ledger):
                     writer_of.end(progress.ledger)
                     self._events.append(LedgerClosed(progress.ledger))
+            self._events += self._closings.receive_stored(stored)

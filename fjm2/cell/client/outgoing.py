@@ -86,10 +86,19 @@ class LedgerClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerFinal:
+    """The final set of a ledger is decided. What lies behind it was not stored, and never will be in this ledger."""
+
+    ledger: Ledger
+    through: int
+    """Last sequence that is stored; 0 if none is."""
+
+
+@dataclass(frozen=True, slots=True)
 class KeeperLost:
     """The manager hears nothing of a keeper any more. Senders need not wait for its node."""
 
     node_id: int
 
 
-Event = CellHeard | CellReplaced | TableLearned | Confirmed | GaveUp | LedgerClosed | KeeperLost
+Event = CellHeard | CellReplaced | TableLearned | Confirmed | GaveUp | LedgerClosed | LedgerFinal | KeeperLost

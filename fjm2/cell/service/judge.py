@@ -7,12 +7,13 @@ from fjm2.base.ledger import Ledger
 from fjm2.cell.ledger_table import LedgerTable
 from fjm2.cell.subscription_table import SUBSCRIPTIONS_MAX, SubscriptionKey, key_of
 from fjm2.cell.wire.ranges import Position, Range
-from fjm2.cell.wire.records import Record, Subscription, TableRecord
+from fjm2.cell.wire.records import FenceRecord, Record, Subscription, TableRecord
 from fjm2.cell.wire.requests import (
     SELECTOR_CHARACTERS_MAX,
     TEXT_CHARACTERS_MAX,
     Ack,
     Close,
+    End,
     Open,
     Request,
     Return,
@@ -71,6 +72,8 @@ class Judge:
             return Judgement(Reason.MALFORMED)
         if isinstance(request, Open):
             return Judgement(self._judge_open(ledger, request))
+        if isinstance(request, End):
+            return self._judge_end(ledger, request)
         session = self._state.sessions.get(request.session)
         if session is None or session.ledger != ledger:
             return Judgement(Reason.NO_SESSION)
@@ -109,6 +112,17 @@ class Judge:
         if len(state.sessions) >= SESSIONS_MAX or state.session_count(ledger) >= CLIENT_SESSIONS_MAX:
             return Reason.TOO_MANY_SESSIONS
         return Reason.GRANTED
+
+    def _judge_end(self, ledger: Ledger, request: End) -> Judgement:
+        """Fence an earlier ledger of the writer, whether any member has a frame of it or not: some may be under way."""
+        ended = ledger._replace(producer_epoch=request.producer_epoch)
+        if request.session or ended.producer_epoch >= ledger.producer_epoch:
+            return Judgement(Reason.MALFORMED)
+        if self._ledgers.is_fenced(ended):
+            return Judgement(Reason.GRANTED)
+        if ended not in self._ledgers and not self._ledgers.has_room:
+            return Judgement(Reason.TOO_MANY_LEDGERS)
+        return Judgement(Reason.GRANTED, (FenceRecord(ended),))
 
     def _judge_subscribe(self, session: Session, number: int, request: Subscribe) -> Judgement:
         reason = self._check_subscription(session, request)

@@ -28,6 +28,7 @@ class Reason(IntEnum):
     TOO_MANY_RANGES = 18
     NOT_OFFERED = 19
     NOT_HELD = 20
+    TOO_MANY_LEDGERS = 21
 
 
 TEXTS: Final[dict[Reason, str]] = {
@@ -52,6 +53,7 @@ TEXTS: Final[dict[Reason, str]] = {
     Reason.TOO_MANY_RANGES: "the request names too many ranges: send several",
     Reason.NOT_OFFERED: "the cell does not offer this: use a durable subscription",
     Reason.NOT_HELD: "the consumer does not hold the messages any more: others get them",
+    Reason.TOO_MANY_LEDGERS: "the keepers know too many ledgers: ask again later",
 }
 """Texts for users: what happened, and what to do."""
 

@@ -21,6 +21,7 @@ _TRANSACTION = struct.Struct(">Q")
 _COMMIT = struct.Struct(">QI")
 _DESTINATION = struct.Struct(">B")
 _CONSUMER = struct.Struct(">I")
+_EPOCH = struct.Struct(">I")
 
 
 class RequestKind(IntEnum):
@@ -35,6 +36,7 @@ class RequestKind(IntEnum):
     CLOSE = 7
     UNSUBSCRIBE = 8
     OUTCOME = 9
+    END = 10
 
 
 class SubscriptionFlag(IntFlag):
@@ -216,7 +218,25 @@ class Outcome:
         return pack(_TRANSACTION, self.transaction)
 
 
-Request = Open | Subscribe | Ack | Commit | Return | Claim | Close | Unsubscribe | Outcome
+@dataclass(frozen=True, slots=True)
+class End:
+    """Asks for the final set of an earlier ledger of the same producer and lane, because its writer has ended."""
+
+    kind: ClassVar = RequestKind.END
+    session: int
+    """0: this request needs no session."""
+    producer_epoch: int
+    """Producer epoch of the ledger."""
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    def encode_items(self) -> bytes:
+        return pack(_EPOCH, self.producer_epoch)
+
+
+Request = Open | Subscribe | Ack | Commit | Return | Claim | Close | Unsubscribe | Outcome | End
 
 
 def encode_request(request: Request) -> bytes:
@@ -264,5 +284,7 @@ def _read_items(reader: FieldReader, kind: int, session: int, count: int) -> Req
             return Unsubscribe(session, reader.text())
         case RequestKind.OUTCOME:
             return Outcome(session, *reader.unpack(_TRANSACTION))
+        case RequestKind.END:
+            return End(session, *reader.unpack(_EPOCH))
         case _:
             raise MalformedError

@@ -273,6 +273,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "commit": ("request", requests.Commit(1, 2, (RANGE,), (RANGE, RANGE))),
     "unsubscribe": ("request", requests.Unsubscribe(1, "name")),
     "outcome": ("request", requests.Outcome(1, 2)),
+    "end": ("request", requests.End(0, 3)),
     "close": ("request", requests.Close(1)),
     "close of consumers": ("request", requests.Close(1, (2, 3))),
     "entry": (

@@ -167,11 +167,11 @@ def test_one_writer_does_not_take_the_room_of_others() -> None:
     table = LedgerTable(open_max=10, writer_open_max=3)
     for epoch in range(9):
         table.accept(Ledger(1, epoch, 0), 1, 1, 0.0)
-    assert table.open_count == 3
+    assert len(list(table.open_ledgers)) == 3
     assert table.refused[Refusal.WRITER_FULL] == 6
     for producer in range(2, 99):
         table.accept(Ledger(producer, 0, 0), 1, 1, 0.0)
-    assert table.open_count == 10
+    assert len(list(table.open_ledgers)) == 10
     assert table.refused[Refusal.TABLE_FULL] == 90
 
 
