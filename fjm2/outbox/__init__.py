@@ -1,0 +1,1 @@
+"""The outbox of a publisher: its messages on its own disk until keepers have stored them."""

@@ -1,0 +1,1 @@
+"""The outbox on a real disk."""

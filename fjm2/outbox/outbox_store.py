@@ -1,0 +1,113 @@
+"""The layout of an outbox in its journal: messages as they are accepted, and the life of each lane."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from fjm2.base.errors import ConfigError
+from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
+from fjm2.store.config import Need
+from fjm2.store.disk import Disk
+from fjm2.store.journal import Journal
+from fjm2.store.reader import Read
+from fjm2.store.runs import Run
+
+from .lives import Life
+from .outbox_lane import Recovered
+
+LIVES: Final = 128
+"""Added to a lane, it names the ledger of the lane's lives."""
+_READ_BYTES: Final = 1 << 20
+_ID_BYTES: Final = 8
+
+
+class Append(Protocol):
+    """A function that has runs written: `Journal.append`, or `Committer.append`, which also starts the commit."""
+
+    def __call__(self, runs: Sequence[Run], need: Need = Need.MESSAGE) -> int | None:
+        """Return the LSN of the batch that the runs are in, or None if there is no room."""
+
+
+class OutboxStore:
+    """The journal of an outbox. Messages and lives have numbers from 1 on in a ledger of each lane."""
+
+    def __init__(self, journal: Journal, append: Append) -> None:
+        self._journal = journal
+        self._append = append
+        self.producer_id: Final = producer_of(journal)
+
+    def append(self, messages: dict[int, tuple[int, list[bytes]]]) -> int | None:
+        """Write messages of lanes, each with the number of the first one. Return the LSN, or None without room."""
+        runs = [Run.of(self._messages(lane), first, frames) for lane, (first, frames) in messages.items()]
+        return self._append(runs)
+
+    def append_life(self, lane: int, life: Life) -> int | None:
+        """Write the life of a lane, and give up the ones before. Return the LSN, or None without room."""
+        ledger = self._lives(lane)
+        number = _last(self._journal, ledger) + 1
+        lsn = self._append([Run.of(ledger, number, [life.encode()])], Need.URGENT)
+        if lsn is not None and number > 2:
+            # The one before stays until this one is on disk.
+            self._journal.release(ledger, [(1, number - 1)])
+        return lsn
+
+    def release(self, lane: int, first: int, last: int) -> None:
+        """Give up messages that are stored."""
+        self._journal.release(self._messages(lane), [(first, last + 1)])
+
+    def read(self, lane: int, first: int, last: int) -> Read:
+        """Return a plan to read messages from one on, of about a megabyte."""
+        return self._journal.read(self._messages(lane), RangeSet([(first, last + 1)]), _READ_BYTES)
+
+    def _messages(self, lane: int) -> Ledger:
+        return Ledger(self.producer_id, 0, lane)
+
+    def _lives(self, lane: int) -> Ledger:
+        return Ledger(self.producer_id, 0, LIVES + lane)
+
+
+def producer_of(journal: Journal) -> int:
+    """Return the producer id of an outbox: it was drawn when its directory was founded."""
+    return int.from_bytes(journal.identity.keeper_id[:_ID_BYTES], "big")
+
+
+def recover_lane(journal: Journal, disk: Disk, lane: int) -> Recovered:
+    """Return the content of a lane when the outbox is opened. Raise ConfigError if it is not that of an outbox.
+
+    Messages are given up in order. Some of those come back after a restart, and leave holes before all that wait.
+    """
+    producer_id = producer_of(journal)
+    messages, lives = Ledger(producer_id, 0, lane), Ledger(producer_id, 0, LIVES + lane)
+    accepted = _last(journal, messages)
+    live = journal.live(messages, 1, accepted + 1)
+    life = _newest_life(journal, disk, lives)
+    released = list(live)[-1][0] - 1 if live and live.last == accepted else accepted
+    if life is not None:
+        released = max(released, life.base)
+    is_whole = not accepted or journal.known(messages).covers(1, accepted + 1)
+    if not is_whole or released > accepted:
+        raise ConfigError(
+            f"lane {lane} of an outbox ends with message {accepted} and lacks some before it: expected all messages; "
+            "nothing was changed. Restore the directory, or name an empty one"
+        )
+    return Recovered(released, accepted, life)
+
+
+def _newest_life(journal: Journal, disk: Disk, ledger: Ledger) -> Life | None:
+    last = _last(journal, ledger)
+    if not last:
+        return None
+    (data,) = journal.read(ledger, RangeSet([(last, last + 1)]), _READ_BYTES).fetch(disk) or (None,)
+    life = None if data is None else Life.decode(data)
+    if life is None:
+        raise ConfigError(
+            f"the newest life of lane {ledger.lane - LIVES} of an outbox cannot be read: expected one of this version; "
+            "nothing was changed. Restore the directory, or name an empty one"
+        )
+    return life
+
+
+def _last(journal: Journal, ledger: Ledger) -> int:
+    """Return the last number of a ledger; 0 if it has none."""
+    known = journal.known(ledger)
+    return known.last if known else 0
