@@ -17,8 +17,10 @@ from fjm2.messages.destination import Topic
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.files.parts import BEGIN, decode_begin, decode_part
 from fjm2.messages.frame import Frame, is_sent_to, look_up
-from fjm2.messages.header import CONNECTION_ID, FILE, FRAME_BYTES, KIND
+from fjm2.messages.header import CONNECTION_ID, FILE, FRAME_BYTES, KIND, Header
 from fjm2.messages.selector import Selector
+
+from .repeats import Repeats
 
 MESSAGES_MAX: Final = 16_384
 """Most messages that a durable consumer holds, whatever its settings allow. Beyond, a keeper holds them for it."""
@@ -52,7 +54,7 @@ class DurableInbox(Inbox):
     takes what is done, and has the cell acknowledge it.
     """
 
-    __slots__ = ("_done", "_life", "_settling", "done_count", "late_count", "on_done", "on_file")
+    __slots__ = ("_done", "_life", "_repeats", "_settling", "done_count", "late_count", "on_done", "on_file")
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class DurableInbox(Inbox):
         """Messages that the client was done with when they were to come again, since `begin_life`."""
         self._settling: asyncio.Future[None] | None = None
         self._life = 1
+        self._repeats = Repeats()
 
     # The subscription.
 
@@ -96,15 +99,23 @@ class DurableInbox(Inbox):
         unwanted = 0
         deliver = self._deliver_again if is_redelivered else self.deliver
         for sequence, frame in enumerate(frames, first):
-            if self._wants(frame):
-                deliver(DurableReceived(frame, ledger, sequence, self._life))
-            else:
+            if not self._wants(frame):
                 self._note_done(ledger, sequence)
                 unwanted += 1
+            elif not ledger.producer_epoch or self._is_new(frame[4], ledger, sequence):
+                deliver(DurableReceived(frame, ledger, sequence, self._life))
         if unwanted:
             self.on_done(False)
         if not self.room:
             self.is_full = True  # so that `on_room` tells when the cell may go on
+
+    def _is_new(self, header: Header, ledger: Ledger, sequence: int) -> bool:
+        """Return False if an outbox has sent a message again that the consumer got before."""
+        if self._repeats.is_done(header):
+            self._note_done(ledger, sequence)
+            self.on_done(False)
+            return False
+        return self._repeats.is_new(header, ledger, sequence)
 
     def _wants(self, frame: Frame) -> bool:
         buffer, start, _, _, header = frame
@@ -138,6 +149,7 @@ class DurableInbox(Inbox):
         """Begin anew: the cell gives everything again that it does not know as acknowledged."""
         self._life += 1
         self._done.clear()
+        self._repeats.clear()
         self.done_count = 0
         self.end_settling(self._settling)
         for delivery in self.again:
@@ -159,6 +171,9 @@ class DurableInbox(Inbox):
             return
         mine = cast(DurableReceived, received)
         self._note_done(mine.ledger, mine.sequence)
+        if mine.ledger.producer_epoch:
+            for place in self._repeats.finish(mine.header):
+                self._note_done(*place)
         self.on_done(True)
 
     def release_run(self, run: ReceivedRun) -> None:

@@ -4,16 +4,19 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.bus.inbox import ConsumerSettings, Inbox, Received
 from fjm2.bus.losses.kinds import Loss
+from fjm2.jms.durable import repeats
 from fjm2.jms.durable.inbox import MESSAGES_MAX, DurableInbox
 from fjm2.messages.destination import Destination, Topic
 from fjm2.messages.files.parts import data_parts, encode_begin
-from fjm2.messages.frame import FrameWriter, frame_alone
-from fjm2.messages.header import FILE, PERSISTENT, Kind
-from fjm2.messages.ledgers.ledger_number import with_ledger_number
+from fjm2.messages.frame import FrameWriter, body_place, frame_alone
+from fjm2.messages.header import FILE, HEADER, PERSISTENT, Kind
+from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES, with_ledger_number
 from fjm2.messages.selector import Selector
 
 TOPIC, OTHER = Topic("prices"), Topic("news")
@@ -26,6 +29,16 @@ WRITER_HEAD = WRITER.write_body(FILE, b"", b"", TOPIC, PERSISTENT, 4, 1)[0]
 def frame(body: bytes, destination: Destination = TOPIC, kind: int = Kind.BYTES, priority: int = 4) -> bytes:
     parts = WRITER.write_body(int(kind), b"", body, destination, PERSISTENT, priority, 1)
     return b"".join(with_ledger_number(parts, 5, 0, 1))
+
+
+def sent_again(data: bytes, ledger: Ledger) -> bytes:
+    """Return a frame as an outbox sends it again: all but its number is the same."""
+    body = body_place(HEADER.unpack_from(data))
+    parts = data[: body - LEDGER_SECTION_BYTES], data[body:]
+    head = bytearray(parts[0])
+    head[4:8] = (len(data) - LEDGER_SECTION_BYTES).to_bytes(4, "big")
+    head[20:24] = (int.from_bytes(head[20:24], "big") - LEDGER_SECTION_BYTES).to_bytes(4, "big")
+    return b"".join(with_ledger_number((bytes(head), parts[1]), ledger.producer_id, ledger.producer_epoch, 1))
 
 
 class Consumer:
@@ -189,3 +202,59 @@ def test_a_message_that_is_forgone_is_not_acknowledged() -> None:
     one.take(frame(b"a"))
     one.inbox.forgo(one.pop())
     assert (one.inbox.held, one.inbox.take_done(), one.done) == (0, {}, [])
+
+
+# Messages that an outbox sends again.
+
+OLD, NEW, NEWEST = Ledger(5, 1, 0), Ledger(5, 2, 0), Ledger(5, 3, 0)
+
+
+@in_loop
+async def test_a_message_that_an_outbox_sends_again_comes_once() -> None:
+    consumer = Consumer()
+    frames = [frame(b"a"), frame(b"b")]
+    consumer.take(*frames, ledger=OLD)
+    first, second = consumer.pop(), consumer.pop()
+    consumer.inbox.release(first)
+    assert consumer.inbox.take_done() == {OLD: RangeSet([(1, 2)])}
+    consumer.take(*(sent_again(each, NEW) for each in frames), first=2, ledger=NEW)
+    assert consumer.inbox.pop() is None
+    # The client is done with the first one: so it is with its copy. The second one's copy waits for it.
+    assert consumer.inbox.take_done() == {NEW: RangeSet([(2, 3)])}
+    consumer.take(sent_again(frames[1], NEWEST), first=2, ledger=NEWEST)
+    consumer.inbox.release(second)
+    assert consumer.inbox.take_done() == {
+        OLD: RangeSet([(2, 3)]),
+        NEW: RangeSet([(3, 4)]),
+        NEWEST: RangeSet([(2, 3)]),
+    }
+    consumer.take(sent_again(frames[1], NEWEST), first=3, ledger=NEWEST)
+    assert consumer.inbox.take_done() == {NEWEST: RangeSet([(3, 4)])}
+    assert consumer.inbox.pop() is None
+
+
+@in_loop
+async def test_in_a_new_life_everything_comes_again() -> None:
+    consumer = Consumer()
+    data = frame(b"a")
+    consumer.take(data, ledger=OLD)
+    consumer.inbox.release(consumer.pop())
+    consumer.inbox.begin_life()
+    consumer.take(data, ledger=OLD, is_redelivered=True)
+    assert consumer.inbox.pop_again() is not None
+
+
+def test_what_is_remembered_of_outboxes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPEN_MAX", "ISLANDS_MAX", "CONNECTIONS_MAX"):
+        monkeypatch.setattr(repeats, name, 3)
+    known = repeats.Repeats()
+    headers = [HEADER.unpack_from(frame(b"a")) for _ in range(20)]
+    for header in headers:
+        assert known.is_new(header, OLD, 1)
+    assert [known.is_new(header, NEW, 1) for header in headers[-3:]] == [False] * 3
+    for header in headers[::2]:
+        known.finish(header)
+    assert [known.is_done(header) for header in headers[::2]] == [False] * 7 + [True] * 3
+    for connection in range(5):
+        known.finish((*headers[0][:9], connection, *headers[0][10:]))
+    assert not known.is_done(headers[-2])
