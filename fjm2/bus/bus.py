@@ -380,6 +380,7 @@ class Bus:
             subscribers_down=len(self.outages.nodes),
             subscribers_full=self.membership.receivers.full.count,
             transactions_held=len(self.router.transactions),
+            outbox_messages=sum(waiting() for waiting in self.lanes.outboxes),
             consumers=len(subscriptions),
             consumers_full=sum(one.is_full for one in subscriptions),
             messages_held=sum(one.held for one in subscriptions),

@@ -350,6 +350,8 @@ CLIENT_SETTINGS: Final = frozenset(
         "close_timeout_s",
         "keep",
         "replicas",
+        "outbox",
+        "outbox_bytes_max",
         "codec",
         "telemetry",
     )

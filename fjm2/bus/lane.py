@@ -158,6 +158,8 @@ class Lanes:
         self.of_priority: Final = tuple(self.all[number] for number in LANE_OF_PRIORITY)
         self.signals: Final = signals
         """Handlers of what travels beside the streams: commands, and acknowledgements that are no confirmations."""
+        self.outboxes: Final[list[Callable[[], int]]] = []
+        """Functions that return how many messages wait in the outbox of a connection until keepers have them."""
         for lane in self.all:
             lane.session.take_ack = partial(signals.take_ack, lane.number)
         self._state = LanesState.OPEN

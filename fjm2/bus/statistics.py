@@ -112,6 +112,12 @@ BUS_INSTRUMENTS: Final = (
         "Transactions received in part, and not complete yet.",
         metric="fjm2_held_transactions",
     ),
+    gauge(
+        "outbox_messages",
+        "messages",
+        "Messages in outboxes of this process that keepers are not known to have stored.",
+        metric="fjm2_outbox_messages",
+    ),
     gauge("consumers", "consumers", "Consumers of this process.", metric="fjm2_consumers"),
     gauge(
         "consumers_full",
@@ -224,6 +230,8 @@ class BusStatistics:
     """Subscribers of other processes that are full, so that this process waits for them."""
     transactions_held: int
     """Transactions received in part, and not complete yet."""
+    outbox_messages: int
+    """Messages in outboxes of this process that keepers are not known to have stored."""
     consumers: int
     """Consumers of this process."""
     consumers_full: int

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fjm2.bus.config import BusConfig
     from fjm2.bus.gates.gated_publication import Gate
     from fjm2.bus.reports import BusReport
+    from fjm2.outbox.drive.disk_outbox import DiskOutbox
 
 ExceptionListener: TypeAlias = Callable[[JMSError], Any]
 """A function that is called with each problem that no call can raise. In `fjm2.jms` it may be a coroutine function."""
@@ -120,16 +121,20 @@ class ConnectionCore:
             return
         if self.settings.client_id is not None:
             self._claim_id(self.settings.client_id)
+        outbox: DiskOutbox | None = None
         try:
             from fjm2.bus.bus import Bus  # only now: see ConnectionFactory
 
             await self._keeper.open()
+            outbox = await self._open_outbox()
             bus = await Bus.open(self.config)
         except BaseException:
             self._release_id()
+            if outbox is not None:
+                await outbox.close()
             await self._keeper.close()
             raise
-        self.endpoint = Endpoint(bus, self.settings, self._gate)
+        self.endpoint = Endpoint(bus, self.settings, self._gate, outbox)
         self._move_to(ConnectionState.OPEN)
         _opened.add(self)
         bus.add_listener(self._handle_report)
@@ -139,6 +144,13 @@ class ConnectionCore:
         except BaseException:
             await self.close()
             raise
+
+    async def _open_outbox(self) -> "DiskOutbox | None":
+        if self.settings.outbox is None:
+            return None
+        from .sends.outbox_sending import open_disk_outbox  # only now: most programs have no outbox
+
+        return await open_disk_outbox(self.settings)
 
     def start(self) -> None:
         """Deliver messages from now on."""
@@ -162,6 +174,8 @@ class ConnectionCore:
     def create_session(self, mode: SessionMode) -> SessionCore:
         """Create a session, and return its core."""
         endpoint = self.check_open()
+        if mode is SessionMode.SESSION_TRANSACTED and self.settings.outbox is not None:
+            refuse("transactions beside an outbox")
         self._sessions_made += 1
         session = SessionCore(endpoint, mode, self._sessions_made, self.sessions.remove)
         self.sessions.append(session)

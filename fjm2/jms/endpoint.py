@@ -27,6 +27,7 @@ from .temporary import Temporaries
 
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
+    from fjm2.outbox.drive.disk_outbox import DiskOutbox
     from fjm2.telemetry import Telemetry
 
     from .durable.client import DurableClient
@@ -40,7 +41,9 @@ _SESSIONS_SHARE = 0.5
 class Endpoint:
     """State and services of one open connection, which all of its sessions share."""
 
-    def __init__(self, bus: "Bus", settings: ClientSettings, gate: Gate | None = None) -> None:
+    def __init__(
+        self, bus: "Bus", settings: ClientSettings, gate: Gate | None = None, outbox: "DiskOutbox | None" = None
+    ) -> None:
         self.bus = bus
         self.settings = settings
         self.loop = asyncio.get_running_loop()
@@ -51,7 +54,7 @@ class Endpoint:
         self.exception_listener: Callable[[JMSError], Any] | None = None
         self.callbacks = Callbacks(self)
         """Calls of the exception listener."""
-        self.sending = Sending(bus, settings, self.report, gate)
+        self.sending = self._new_sending(gate, outbox)
         self.subscriptions = Subscriptions(
             bus, self.connection_id, settings.consumer, self.announce, self.report, lambda: self.title
         )
@@ -75,6 +78,13 @@ class Endpoint:
     def title(self) -> str:
         """Name of the connection in sentences."""
         return f"connection {self.name}" if self.client_id is None else repr(self.client_id)
+
+    def _new_sending(self, gate: Gate | None, outbox: "DiskOutbox | None") -> Sending:
+        if outbox is None:
+            return Sending(self.bus, self.settings, self.report, gate)
+        from .sends.outbox_sending import OutboxSending  # only now: it loads the store
+
+        return OutboxSending(self.bus, self.settings, self.report, outbox)
 
     def _new_writer(self, settings: ClientSettings) -> FrameWriter:
         if settings.telemetry is False:

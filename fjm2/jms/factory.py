@@ -18,7 +18,7 @@ from .settings import ClientSettings, SessionMode
 ENVIRONMENT = "FJM2_URI"
 DEFAULT_URI = "fjm2://"
 
-_CLIENT = {one.name for one in fields(ClientSettings)} - {"consumer", "keep", "replicas"}
+_CLIENT = {one.name for one in fields(ClientSettings)} - {"consumer", "keep", "replicas", "outbox"}
 _CONSUMER = {one.name for one in fields(ConsumerSettings)}
 
 
@@ -27,12 +27,16 @@ class ConnectionFactory:
     is unset or empty.
 
     Options are settings of the URI, which they override, and those of the client: `client_id`, `overflow`,
-    `messages_max`, `bytes_max`, `block_s`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s`, `codec` and
-    `telemetry`.
+    `messages_max`, `bytes_max`, `block_s`, `redeliveries_max`, `confirm_timeout_s`, `close_timeout_s`, `codec`,
+    `telemetry` and `outbox_bytes_max`.
 
     `keep` names the directory of a keeper inside this process: if its disk is lost, everything that it keeps is. The
     first open connection starts it, and the close of the last one stops it. Programs of one host that name the same
     directory share it. A cell that it founds has `replicas` keepers.
+
+    `outbox` names a directory that keeps the connection's own PERSISTENT messages until keepers have stored them. Such
+    a send completes when the message is on the disk of the directory, with keepers on the bus or without. One
+    connection at a time uses a directory. Its files take `outbox_bytes_max` bytes at most.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class ConnectionFactory:
         *,
         keep: str | os.PathLike[str] | None = None,
         replicas: int = 1,
+        outbox: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
         """Check the settings, and raise ConfigError if one is wrong. Nothing is opened yet."""
@@ -65,7 +70,11 @@ class ConnectionFactory:
             raise
         check_is_group(self._config)
         self._settings = ClientSettings(
-            consumer=settings_with(ConsumerSettings(), **consumer), keep=keep, replicas=replicas, **client
+            consumer=settings_with(ConsumerSettings(), **consumer),
+            keep=keep,
+            replicas=replicas,
+            outbox=outbox,
+            **client,
         )
 
     @property

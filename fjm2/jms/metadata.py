@@ -13,6 +13,7 @@ NEEDS: Final[dict[str, str]] = {
     "delayed delivery": "needs a store",
     "overrides by an administrator": "need a coordinator",
     "domain-specific interfaces": "need queues, and those a coordinator",
+    "transactions beside an outbox": "need a store that commits them as one",
 }
 """Facilities that a later release may offer, with what each of them needs."""
 
@@ -28,6 +29,7 @@ _INSTEAD: Final[dict[str, str]] = {
     "delayed delivery": "send it later, after asyncio.sleep or by threading.Timer",
     "overrides by an administrator": "pass the options to ConnectionFactory",
     "domain-specific interfaces": "use create_connection or create_context, which have topics and temporary queues",
+    "transactions beside an outbox": "use another mode, or a connection without outbox=",
     "connection consumers": "use a session with a message listener",
     "XA transactions": "use a transacted session",
 }

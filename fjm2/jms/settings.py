@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 _REPLICAS: Final = (1, 3, 5)
+OUTBOX_BYTES_LEAST: Final = 32 << 20
+"""Size of the smallest outbox, in bytes."""
 
 
 class SessionMode(IntEnum):
@@ -54,6 +56,10 @@ class ClientSettings:
     """Directory of a keeper inside this process, or None for no keeper. If its disk is lost, everything in it is."""
     replicas: int = 1
     """Keepers that the cell has, if the keeper founds one."""
+    outbox: str | os.PathLike[str] | None = None
+    """Directory that keeps the connection's own PERSISTENT messages until keepers have stored them, or None."""
+    outbox_bytes_max: int = 1 << 30
+    """Bytes that all files of the outbox may take."""
 
     def __post_init__(self) -> None:
         if self.telemetry is not False:
@@ -73,12 +79,14 @@ class ClientSettings:
         self._check_keeper()
 
     def _check_keeper(self) -> None:
-        if self.keep is not None:
-            if not isinstance(self.keep, str | os.PathLike) or not isinstance(os.fspath(self.keep), str):
-                raise ConfigError(f"keep={self.keep!r}: expected a directory, as in keep='store'")
-            if not os.fspath(self.keep):
-                raise ConfigError("keep='': expected a directory, as in keep='store'")
-            object.__setattr__(self, "keep", Path(self.keep).absolute())
+        for name in ("keep", "outbox"):
+            value = getattr(self, name)
+            if value is not None:
+                is_path = isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str)
+                if not is_path or not os.fspath(value):
+                    raise ConfigError(f"{name}={value!r}: expected a directory, as in {name}='store'")
+                object.__setattr__(self, name, Path(value).absolute())
+        check_count("outbox_bytes_max", self.outbox_bytes_max, OUTBOX_BYTES_LEAST)
         if isinstance(self.replicas, bool) or self.replicas not in _REPLICAS:
             raise ConfigError(f"replicas={self.replicas!r}: expected 1, 3 or 5")
         if self.replicas != 1 and self.keep is None:

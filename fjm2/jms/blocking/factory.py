@@ -21,9 +21,10 @@ class ConnectionFactory:
         *,
         keep: str | os.PathLike[str] | None = None,
         replicas: int = 1,
+        outbox: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
-        self._inner = aio_factory.ConnectionFactory(uri, keep=keep, replicas=replicas, **options)
+        self._inner = aio_factory.ConnectionFactory(uri, keep=keep, replicas=replicas, outbox=outbox, **options)
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -15,7 +15,7 @@ from fjm2.messages.frame import Frame, frame_alone
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
 
-    from ..sends.cell_driver import CellDriver
+    from ..sends.cell_driver import CellDriver, LedgerOwner
 
 
 class Hearing(Protocol):
@@ -77,7 +77,7 @@ class DurableHub:
         """Hear what keepers send to those who catch up, for a while."""
         self._replays.listen()
 
-    def note_gate(self, gate: LedgerGate) -> None:
+    def note_gate(self, gate: "LedgerGate | LedgerOwner") -> None:
         """Hear what a connection of this process sends: the network does not bring it back."""
         gate.on_numbered = self._hear_own
 

@@ -5,9 +5,10 @@ import asyncio
 import contextlib
 import math
 import secrets
+from collections.abc import Callable
 from random import Random
 from time import time_ns
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from fjm2.base.errors import NormError
 from fjm2.base.ledger import Ledger
@@ -26,6 +27,7 @@ from fjm2.cell.client.outgoing import (
     GaveUp,
     KeeperLost,
     LedgerClosed,
+    LedgerFinal,
     Outgoing,
     Reason,
     TableLearned,
@@ -33,25 +35,52 @@ from fjm2.cell.client.outgoing import (
 from fjm2.cell.wire.commands import Heartbeat
 from fjm2.cell.wire.stored import STORED_TYPE
 from fjm2.cell.wire.table import TableHashes, TableQuery
-from fjm2.messages.destination import Topic
+from fjm2.messages.destination import Destination, Topic
 from fjm2.messages.errors import JMSError, ResourceAllocationError
-from fjm2.messages.frame import FrameWriter
+from fjm2.messages.frame import FrameWriter, Parts
 from fjm2.messages.header import PERSISTENT, Kind
 from fjm2.norm.events import AckReceived
 
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
+    from fjm2.bus.lane import Lane
+    from fjm2.norm import OutgoingStream
 
 _REST_S: Final = 25.0
 """Interval at which ledgers end that got no message. Such a ledger has rested for 50 s at most: keepers close it after
 60 s, and would refuse what comes then."""
 
+NumberedListener: TypeAlias = Callable[[Destination, Ledger, int, list[bytes]], None]
+"""Function that is called with a destination, a ledger, the first sequence, and frames that were just numbered."""
 REQUEST_PRIORITY: Final = 4
 """Priority of requests: the default, so that they are in one ledger with most messages of their client."""
 
 
+class LedgerOwner(Protocol):
+    """Somebody who numbers messages in ledgers of its own, and is told what the cell says of them: an outbox."""
+
+    on_numbered: NumberedListener | None
+    """Called as that of a gate is."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    def handle_cell(self, driver: "CellDriver") -> None:
+        """Note that a cell was heard, or that another one has taken its place."""
+
+    def handle_event(self, event: Confirmed | GaveUp | LedgerClosed | LedgerFinal) -> None:
+        """Take news of a ledger."""
+
+    def rest(self) -> None:
+        """End the ledgers that got no message since the last call, and are stored."""
+
+
 class StoringConnection(Protocol):
     """A connection whose messages keepers store."""
+
+    @property
+    def ledger_owner(self) -> LedgerOwner | None:
+        """Somebody who numbers the messages of the connection instead of its gate."""
 
     @property
     def confirm_timeout_s(self) -> float:
@@ -73,7 +102,7 @@ class CellListener(Protocol):
     def hear_command(self, node_id: int, content: bytes) -> None:
         """Take a heartbeat."""
 
-    def note_gate(self, gate: LedgerGate) -> None:
+    def note_gate(self, gate: LedgerGate | LedgerOwner) -> None:
         """Note the gate of another connection."""
 
 
@@ -93,11 +122,14 @@ class CellDriver:
         self._bus = bus
         self._loop = asyncio.get_running_loop()
         self._view = CellView(Random())
-        self._room = LedgerRoom(bus.config.sender.stream_bytes)
+        self.room: Final = LedgerRoom(bus.config.sender.stream_bytes)
+        """Room on the way to the keepers, which all share."""
         self._producers: dict[StoringConnection, int] = {}
         """Producer ids of the connections."""
         self._gates: dict[int, LedgerGate] = {}
         """Gates by producer id. There are none before a cell is heard."""
+        self._owners: dict[int, LedgerOwner] = {}
+        """Owners of ledgers by producer id, when a cell is heard."""
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = math.inf
         self._resting: asyncio.TimerHandle | None = None
@@ -132,6 +164,9 @@ class CellDriver:
         """Let the messages of a connection fail that are not stored."""
         producer_id = self._producers.pop(connection)
         self._view.remove_writer(producer_id)
+        if connection.ledger_owner is not None:
+            self._view.remove_writer(connection.ledger_owner.producer_id)
+            self._owners.pop(connection.ledger_owner.producer_id, None)
         gate = self._gates.pop(producer_id, None)
         if gate is not None:
             gate.close(
@@ -152,9 +187,9 @@ class CellDriver:
     # Requests
 
     @property
-    def gates(self) -> tuple[LedgerGate, ...]:
-        """Gates of the connections."""
-        return tuple(self._gates.values())
+    def gates(self) -> tuple[LedgerGate | LedgerOwner, ...]:
+        """Everything that numbers messages of the connections."""
+        return (*self._gates.values(), *self._owners.values())
 
     @property
     def has_live_keepers(self) -> bool:
@@ -175,14 +210,38 @@ class CellDriver:
         lane = self._bus.lanes.of_priority[REQUEST_PRIORITY]
         if gate is None:
             raise NormError("the connection has no gate to keepers")
-        stream = lane.stream or self._bus.publisher.open_lane(lane, REQUESTS)
+        self._open_lane(lane)
         now_ms = time_ns() // 1_000_000
         parts = self._requests.write_body(int(Kind.BYTES), b"", body, REQUESTS, PERSISTENT, REQUEST_PRIORITY, now_ms)
         numbered, ledger, sequence, stored = gate.admit_request(parts)
-        stream.append(*numbered)
-        if REQUESTS.frame_hash not in lane.topics:
-            self._bus.publisher.add_topic(lane, REQUESTS)
+        self.send_numbered(lane.number, numbered)
         return SentRequest(ledger, sequence, stored)
+
+    def _open_lane(self, lane: "Lane") -> "OutgoingStream":
+        return lane.stream or self._bus.publisher.open_lane(lane, REQUESTS)
+
+    # Owners of ledgers
+
+    def note_waiting(self, ledger: Ledger, through: int) -> None:
+        """Note that messages were sent, and wait until they are stored."""
+        self._view.note_waiting(ledger, through, self._loop.time())
+        self._arm()
+
+    def end_ledger(self, ledger: Ledger) -> None:
+        """Note that a ledger gets no more messages."""
+        self._view.end_ledger(ledger)
+
+    def send_numbered(self, lane: int, numbered: Parts) -> None:
+        """Send a request that has a number already. Raise NormError if that is not possible."""
+        to = self._bus.lanes.all[lane]
+        self._open_lane(to).append(*numbered)
+        if REQUESTS.frame_hash not in to.topics:
+            self._bus.publisher.add_topic(to, REQUESTS)
+
+    def wait_for_final(self, ledger: Ledger) -> None:
+        """Wait for the final set of a ledger that the cell was asked to close."""
+        self._view.wait_for_final(ledger, self._loop.time())
+        self._arm()
 
     # Input
 
@@ -197,10 +256,6 @@ class CellDriver:
         self._view.receive_stored(ack.content, self._loop.time())
         self._settle()
 
-    def _note_waiting(self, ledger: Ledger, through: int) -> None:
-        self._view.note_waiting(ledger, through, self._loop.time())
-        self._arm()
-
     def _expire(self) -> None:
         self._armed_for = math.inf
         self._view.handle_timeout(self._loop.time())
@@ -211,6 +266,8 @@ class CellDriver:
         for gate in self._gates.values():
             for ledger in gate.end_resting():
                 self._view.end_ledger(ledger)
+        for owner in self._owners.values():
+            owner.rest()
 
     # Output
 
@@ -250,10 +307,14 @@ class CellDriver:
             case CellReplaced():
                 for gate in self._gates.values():
                     gate.end_all()
+                for owner in self._owners.values():
+                    owner.handle_cell(self)
             case TableLearned(version):
                 self._bus.membership.announcer.table_version = version
             case KeeperLost(node_id):
                 self._bus.membership.forget_keeper(node_id)
+            case LedgerFinal() | Confirmed() | GaveUp() | LedgerClosed() if event.ledger.producer_id in self._owners:
+                self._owners[event.ledger.producer_id].handle_event(event)
             case Confirmed() | GaveUp() | LedgerClosed():
                 gate_of = self._gates.get(event.ledger.producer_id)
                 if gate_of is not None:
@@ -278,13 +339,20 @@ class CellDriver:
 
     def _install(self, connection: StoringConnection) -> None:
         producer_id = self._producers[connection]
-        gate = self._gates[producer_id] = LedgerGate(producer_id, 0, self._room)
+        gate = self._gates[producer_id] = LedgerGate(producer_id, 0, self.room)
         gate.is_stored = self._view.is_stored
-        gate.on_waiting = self._note_waiting
+        gate.on_waiting = self.note_waiting
         self._view.add_writer(producer_id, connection.confirm_timeout_s, self._loop.time())
         connection.use_gate(gate)
         if self.listener is not None:
             self.listener.note_gate(gate)
+        owner = connection.ledger_owner
+        if owner is not None:
+            self._owners[owner.producer_id] = owner
+            self._view.add_writer(owner.producer_id, connection.confirm_timeout_s, self._loop.time())
+            if self.listener is not None:
+                self.listener.note_gate(owner)
+            owner.handle_cell(self)
 
     def _error(self, reason: Reason, timeout_s: float) -> JMSError:
         """Return the error of messages that keepers did not store in time."""

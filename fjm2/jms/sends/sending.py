@@ -20,7 +20,7 @@ from .keepers_known import not_serving
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
 
-    from .cell_driver import CellDriver
+    from .cell_driver import CellDriver, LedgerOwner
 
 _POLL_S: Final = 0.01
 """Interval at which `settled` looks."""
@@ -32,6 +32,8 @@ class Sending:
     At first they pass a gate that holds back what keepers may have to store. When it is known that there are none,
     messages pass no gate any more. When a cell is heard, they pass its gate for ever.
     """
+
+    ledger_owner: "LedgerOwner | None" = None
 
     def __init__(
         self, bus: "Bus", settings: ClientSettings, report: Callable[[JMSError], None], gate: Gate | None = None
