@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 _TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(_TESTS / "system"), str(_TESTS / "system" / "faults")]
+sys.path[:0] = [
+    str(_TESTS / "system"),
+    *(str(_TESTS / "system" / name) for name in ("faults", "keeper", "keeper/outboxes")),
+]
 
 
 @pytest.fixture(scope="session")

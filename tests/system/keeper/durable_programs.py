@@ -1,4 +1,4 @@
-"""Programs with durable subscriptions, which tests kill: a reader and a sender. They tell what they do by lines."""
+"""Programs with durable subscriptions, which tests kill: a reader and senders. They tell what they do by lines."""
 
 import asyncio
 import subprocess
@@ -15,6 +15,7 @@ NAME = "all"
 ACKED_TOGETHER = 50
 SHARED, PASSING = "-", "+"
 """Stand for a client id: readers without one, of a shared subscription that is durable, and of one that is not."""
+OUTBOX_BYTES = 32 << 20
 
 
 async def read(uri: str, client_id: str, mode: SessionMode) -> None:
@@ -50,13 +51,28 @@ async def send(uri: str, first: int, count: int) -> None:
             print("\n".join(str(each) for each in range(number, number + 10)), flush=True)
 
 
+async def send_by_outbox(uri: str, directory: str, first: int) -> None:
+    """Send until killed. Print each number when its send returned. The outbox sends what earlier programs left."""
+    async with ConnectionFactory(
+        uri, outbox=directory, outbox_bytes_max=OUTBOX_BYTES
+    ).create_connection() as connection:
+        producer = connection.create_session().create_producer(TOPIC)
+        print("ready", flush=True)
+        for number in range(first, first + 1_000_000, 5):
+            outcomes = [producer.send_async(TextMessage(str(each))) for each in range(number, number + 5)]
+            await asyncio.gather(*outcomes)
+            print("\n".join(str(each) for each in range(number, number + 5)), flush=True)
+            await asyncio.sleep(0.005)
+
+
 class Program:
     """A running program, and the lines that it has printed."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, before: tuple[str, ...] = ()) -> None:
+        """Start it, behind the words of another command."""
         self.lines: list[str] = []
         self.popen = subprocess.Popen(
-            [sys.executable, str(Path(__file__)), *map(str, arguments)],
+            [*before, sys.executable, str(Path(__file__)), *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
@@ -118,8 +134,15 @@ def sender(uri: str, first: int, count: int) -> Program:
     return Program("send", uri, first, count)
 
 
+def outbox_sender(uri: str, directory: Path, first: int, *before: str) -> Program:
+    """Start a sender with an outbox."""
+    return Program("outbox", uri, directory, first, before=before)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "read":
         asyncio.run(read(sys.argv[2], sys.argv[3], SessionMode(int(sys.argv[4]))))
+    elif sys.argv[1] == "outbox":
+        asyncio.run(send_by_outbox(sys.argv[2], sys.argv[3], int(sys.argv[4])))
     else:
         asyncio.run(send(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
