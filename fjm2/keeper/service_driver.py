@@ -30,6 +30,8 @@ from .replay import ReplaySender
 
 _REQUESTS_BYTES: Final = 256 << 10
 """Bytes of a ledger that are read to find requests. A client's messages lie between them."""
+_STEP_S: Final = 0.01
+"""Time between two steps of a long list of last values, which take about as long."""
 _REQUESTS_SPAN: Final = 4 * LEDGER_REQUESTS_MAX
 
 
@@ -70,6 +72,7 @@ class ServiceDriver:
         clock = asyncio.get_running_loop().time
         self.values: Final = LastValues(cell, journal, self._release, clock, lambda: time_ns() // 1_000_000)
         """Last values. The ledgers that they are in are not forgotten."""
+        self._listing: asyncio.TimerHandle | None = None
         cell.replica.ledgers.pinned = _Either(cell.clients.backlog, self.values)
 
     @property
@@ -122,10 +125,21 @@ class ServiceDriver:
         page, ranges = self.values.answer(content, node_id)
         if ranges:
             self._replays.send(ranges)
+        if page is None:
+            self._advance_lists()
         return page
+
+    def _advance_lists(self) -> None:
+        """Go on with long lists, a step in each turn of the loop, until there are none."""
+        if self._listing is not None:
+            self._listing.cancel()
+        is_listing = self.values.advance_lists()
+        self._listing = asyncio.get_running_loop().call_later(_STEP_S, self._advance_lists) if is_listing else None
 
     async def close(self) -> None:
         """End what is under way."""
+        if self._listing is not None:
+            self._listing.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

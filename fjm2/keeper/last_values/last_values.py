@@ -20,7 +20,7 @@ from fjm2.messages.header import HEADER
 from fjm2.messages.ledgers.run_columns import RunColumns
 from fjm2.store.journal import Journal
 
-from .value_table import Value, ValueTable, page_behind, value_of
+from .value_table import Value, ValueList, ValueTable, page_behind, value_of
 
 log = Log("fjm2.keeper")
 
@@ -68,7 +68,7 @@ class LastValues:
         """Values that are not on disk yet, and the batch that has them."""
         self._replaced: deque[_Replaced] = deque()
         self._replaced_bytes = 0
-        self._lists: OrderedDict[tuple[int, int], list[ListedValue]] = OrderedDict()
+        self._lists: OrderedDict[tuple[int, int], ValueList] = OrderedDict()
         """Lists that consumers have got a part of, by node and number."""
 
     def __contains__(self, ledger: object) -> bool:
@@ -173,22 +173,32 @@ class LastValues:
             return None, tuple(self._held_of(query.ranges))
         if query.asked is Asked.ROOM:
             return self._page(query, (), has_more=False), ()
-        values, has_more = page_behind(self._list_of(query), query.after, PAGE_VALUES_MAX)
+        listed = self._list_of(query)
+        listed.advance()
+        if not listed.is_complete:
+            return None, ()  # whoever asks does so again
+        values, has_more = page_behind(listed.values, query.after, PAGE_VALUES_MAX)
         if not has_more:
             self._lists.pop((query.reply_to, query.number), None)
         return self._page(query, values, has_more=has_more), ()
 
-    def _list_of(self, query: ValuesQuery) -> list[ListedValue]:
+    def advance_lists(self) -> bool:
+        """Do a step of the lists that are not complete. Return False if there is none."""
+        pending = [each for each in self._lists.values() if not each.is_complete]
+        for each in pending[:1]:
+            each.advance()
+        return bool(pending)
+
+    def _list_of(self, query: ValuesQuery) -> ValueList:
         name = query.reply_to, query.number
         found = self._lists.get(name)
         if found is None:
             list_of = self.table.of_pattern if query.asked is Asked.PATTERN else self.table.of_topic
-            ledgers = self._cell.replica.ledgers
-            found = self._lists[name] = [
-                value
-                for value in list_of(query.name, self._wall_ms())
-                if not ledgers.is_refused(value.order.ledger, value.order.sequence)
-            ]
+            is_refused = self._cell.replica.ledgers.is_refused
+            found = self._lists[name] = ValueList(
+                [value for value in part if not is_refused(value.order.ledger, value.order.sequence)]
+                for part in list_of(query.name, self._wall_ms())
+            )
             if len(self._lists) > _LISTS_MAX:
                 self._lists.popitem(last=False)
         return found

@@ -1,7 +1,7 @@
 """The newest value of each topic and key, as far as one keeper has them on disk."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
@@ -21,6 +21,8 @@ OVERSHOOT: Final = 2
 REMEMBERED_MS: Final = 7 * 24 * 3600 * 1000
 """Time for which a keeper knows that a value was removed, or has expired. A keeper that was away for longer may bring
 an older value back."""
+STEP_VALUES: Final = 4000
+"""Values, or topics, that are looked at in one step: some 8 ms."""
 _HEAP_SLACK: Final = 1000
 """Entries that the heap may have beyond twice the number of values."""
 
@@ -131,22 +133,49 @@ class ValueTable:
                 del self._by_topic[value.topic]
             yield value
 
-    def of_topic(self, topic: str, now_ms: int) -> list[ListedValue]:
-        """Return the values of a topic, by identity."""
-        return self._listed(self._by_topic.get(topic, ()), now_ms)
+    def of_topic(self, topic: str, now_ms: int) -> Iterator[list[ListedValue]]:
+        """Yield the values of a topic, `STEP_VALUES` at a time."""
+        identities = list(self._by_topic.get(topic, ()))
+        for at in range(0, len(identities), STEP_VALUES):
+            yield self._listed(identities[at : at + STEP_VALUES], now_ms)
 
-    def of_pattern(self, name: str, now_ms: int) -> list[ListedValue]:
-        """Return the values of all topics that match a pattern, by identity; none if there is no such pattern."""
+    def of_pattern(self, name: str, now_ms: int) -> Iterator[list[ListedValue]]:
+        """Yield the values of all topics that match a pattern, those of `STEP_VALUES` topics at a time; none if there
+        is no such pattern."""
         table: PatternTable[None] = PatternTable()
         try:
             table.add(TopicPattern(name), None)
         except FJM2Error:
-            return []
-        matching = (identities for topic, identities in self._by_topic.items() if table.find(topic))
-        return self._listed([each for identities in matching for each in identities], now_ms)
+            return
+        topics = list(self._by_topic)
+        for at in range(0, len(topics), STEP_VALUES):
+            matching = [topic for topic in topics[at : at + STEP_VALUES] if table.find(topic)]
+            yield self._listed((each for topic in matching for each in self._by_topic.get(topic, ())), now_ms)
 
-    def _listed(self, identities: "set[bytes] | list[bytes] | tuple[()]", now_ms: int) -> list[ListedValue]:
-        return sorted((self._values[each].listed_at(now_ms) for each in identities), key=_IDENTITY)
+    def _listed(self, identities: Iterable[bytes], now_ms: int) -> list[ListedValue]:
+        return [value.listed_at(now_ms) for each in identities if (value := self._values.get(each)) is not None]
+
+
+class ValueList:
+    """A list of values, by identity. It is made in steps, as a keeper that makes a long one has other things to do."""
+
+    def __init__(self, steps: Iterator[list[ListedValue]]) -> None:
+        self.is_complete = False
+        self.values: list[ListedValue] = []
+        """Values so far, in order when the list is complete."""
+        self._steps = steps
+
+    def advance(self) -> None:
+        """Do a step, or all if the list is short."""
+        done = 0
+        while not self.is_complete and done < STEP_VALUES:
+            part = next(self._steps, None)
+            if part is None:
+                self.values.sort(key=_IDENTITY)
+                self.is_complete = True
+            else:
+                self.values += part
+                done += max(len(part), STEP_VALUES // 2)
 
 
 def page_behind(values: list[ListedValue], after: bytes, count_max: int) -> tuple[tuple[ListedValue, ...], bool]:

@@ -14,13 +14,13 @@ from fjm2.bus.ledgers.ledger_tap import NumberedRun
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import State
 from fjm2.cell.service.backlog import Backlog
-from fjm2.cell.wire.last_values import Asked, ListedValue, ValuesPage, ValuesQuery
+from fjm2.cell.wire.last_values import Asked, ListedValue, Order, ValuesPage, ValuesQuery
 from fjm2.cell.wire.ranges import Range, Spans
 from fjm2.jms import Topic
 from fjm2.keeper.kept_frames import all_kept
 from fjm2.keeper.last_values.last_values import REPLACED_S, LastValues
 from fjm2.keeper.last_values.stored_values import stored_values
-from fjm2.keeper.last_values.value_table import REMEMBERED_MS
+from fjm2.keeper.last_values.value_table import REMEMBERED_MS, STEP_VALUES, Value
 from fjm2.keeper.replay import ReplaySender
 from fjm2.keeper.service_driver import ServiceDriver
 from fjm2.keeper.storage import member_of
@@ -326,3 +326,18 @@ def test_the_cell_does_not_forget_ledgers_with_values() -> None:
         assert [ledger in pinned for ledger in (LEDGER, OTHER, Ledger(7, 0, 0))] == [True, True, False]
 
     asyncio.run(look())
+
+
+def test_a_long_list_is_told_when_it_is_complete() -> None:
+    one = Keeper()
+    for name in range(1, 2 * STEP_VALUES):
+        listed = ListedValue(name.to_bytes(16), Order(1, LEDGER, name), 1)
+        one.values.table.add(Value(listed, "prices", TOPIC.frame_hash, 0))
+    query = ValuesQuery(asked=Asked.TOPIC, reply_to=1, keeper_node=NODE, number=2, cell_id=CELL, name="prices")
+    assert one.values.answer(query.encode(), NODE) == (None, ())
+    steps = 0
+    while one.values.advance_lists():
+        steps += 1
+        assert steps < 10
+    assert one.page().values[0].order.sequence == 1
+    assert not one.values.advance_lists()
