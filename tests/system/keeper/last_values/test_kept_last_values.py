@@ -15,7 +15,7 @@ import pytest
 from keepers import KeeperProcess, Keepers, start_three, uri_of
 from value_programs import KEYS, TOPIC, ValueSender
 
-from fjm2.jms import ConnectionFactory, Message, ResourceAllocationError, Topic, TopicPattern
+from fjm2.jms import ConnectionFactory, Message, ResourceAllocationError, TextMessage, Topic, TopicPattern
 
 pytestmark = pytest.mark.calm
 
@@ -315,3 +315,31 @@ def test_commands_leave_values_and_print_them(cell_of_one: Keepers) -> None:
     printed = run("sub", "prices", "--last-values", "--json", "--count", "2", "--timeout", "20s")
     flags = [json.loads(line)["properties"]["JMS_FJM2_LastValue"] for line in printed.stdout.splitlines()]
     assert (printed.returncode, flags) == (0, [True, True])
+
+
+def test_a_value_that_was_on_its_way_is_not_missed(cell_of_one: Keepers) -> None:
+    """It was sent before the consumer came, and stored after the consumer had asked what there is."""
+    uri = uri_of(cell_of_one.port)
+    one = cell_of_one.start("one", "--replicas", 1)
+    cell_of_one.until(lambda: one.state == "serving")
+
+    async def come_between() -> None:
+        factory = ConnectionFactory(uri)
+        async with factory.create_connection() as sender, factory.create_context() as receiver:
+            await receiver.ready()
+            producer = sender.create_session().create_producer(TOPIC)
+            await producer.send(TextMessage("first"), retain=True)
+            for number in range(5):
+                one.popen.send_signal(signal.SIGSTOP)
+                sent = producer.send_async(TextMessage(str(number)), retain=True)
+                await asyncio.sleep(0.1)
+                consumer = receiver.create_consumer(TOPIC, last_values=True)
+                await asyncio.sleep(0.1)
+                one.popen.send_signal(signal.SIGCONT)
+                await sent
+                async with asyncio.timeout(WAIT_S):
+                    while (await consumer.receive_body(str)) != str(number):
+                        pass
+                await consumer.close()
+
+    asyncio.run(come_between())
