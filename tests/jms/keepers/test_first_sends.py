@@ -155,13 +155,15 @@ async def test_the_first_message_of_a_connection_is_stored(
             assert [body.decode() for body in cell.keepers[0].store.bodies()] == bodies
 
 
-async def test_a_file_that_is_sent_first_is_stored(port: int, tmp_path: Path) -> None:
+async def test_a_file_that_is_sent_first_is_refused_where_it_would_be_stored(port: int, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 200_000)
     async with serving(port) as cell:
         await cell.subscribe(STORED)
         async with ConnectionFactory(uri(port)).create_connection() as connection:
-            await connection.create_session().create_producer(STORED).send(FileMessage(tmp_path / "file"))
-            assert sum(map(len, cell.keepers[0].store.bodies())) > 200_000
+            producer = connection.create_session().create_producer(STORED)
+            with pytest.raises(ResourceAllocationError, match="keepers do not keep files"):
+                await asyncio.wait_for(producer.send(FileMessage(tmp_path / "file")), WAIT_S)
+            assert cell.keepers[0].store.bodies() == []
 
 
 @pytest.mark.parametrize("way", ["send", "send_many", "send_async", "commit", "close"])
