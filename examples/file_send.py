@@ -39,8 +39,9 @@ async def send(files: tuple[Path, ...], session: Session) -> None:
         outcome = await session.watermark()  # of all hosts that answered, including those that no longer do
         stats = session.stats
         print(f"{stats.bytes_sent} bytes sent, {stats.parity_segments_sent} parity segments among them")
-        for fate, nodes in (("have it all", outcome.acked), ("do not answer", outcome.failed)):
-            print(f"{len(nodes)} hosts {fate}: {', '.join(f'{node:08x}' for node in sorted(nodes))}")
+        for fate, nodes in (("got it all", outcome.acked), ("did not answer", outcome.failed)):
+            hosts = "1 host" if len(nodes) == 1 else f"{len(nodes)} hosts"
+            print(f"{hosts} {fate}: {', '.join(f'{node:08x}' for node in sorted(nodes))}")
 
 
 async def show_progress(session: Session, total: int) -> None:

@@ -99,7 +99,7 @@ SAID = {
     ("docs/examples.md", "A service made of functions"): ["", "20 messages sent", "ABC: {'price': "],
     ("docs/examples.md", "A web application"): ["", '"price": 12.5', ""],
     ("docs/examples.md", "A notebook"): ["the first: ", "20 messages sent"],
-    ("docs/examples.md", "Files"): ["README.md: ", "LICENSE: ", "2 hosts have it all"],
+    ("docs/examples.md", "Files"): ["README.md: ", "LICENSE: ", "2 hosts got it all"],
     ("docs/examples.md", "NORM objects"): ["b'text/plain': b'two'", "sent; no receiver asks for more"],
     ("docs/examples.md", "NORM streams"): ["1000 messages, the last is number 999", "1000 messages in"],
     ("docs/examples.md", "The bare engine"): ["ObjectCompleted", "TransmissionFlushed"],

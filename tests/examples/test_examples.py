@@ -223,7 +223,7 @@ def test_files_under_their_names(listen: Listen, port: str, tmp_path: Path) -> N
     receivers = [listen("file_recv.py", inbox, "--port", port, "--count", "2") for inbox in inboxes]
     said = run("file_send.py", *(tmp_path / name for name in sent), "--port", port).stdout
     assert "bytes sent" in said
-    assert "3 hosts have it all: " in said
+    assert "3 hosts got it all: " in said
     for receiver, inbox in zip(receivers, inboxes, strict=True):
         assert lines_of(receiver) == [f"{name}: {len(content)} bytes" for name, content in sent.items()]
         assert {path.name: path.read_bytes() for path in inbox.iterdir()} == sent
@@ -245,7 +245,7 @@ def test_progress_of_files_shows_on_a_terminal(listen: Listen, port: str, tmp_pa
     assert percents == sorted(percents)
     assert len({percent for percent in percents if 0 < percent < 100}) >= 3
     assert percents[-1] == 100
-    assert "2 hosts have it all: " in text
+    assert "2 hosts got it all: " in text
 
 
 def test_progress_of_received_files_shows_on_a_terminal(port: str, tmp_path: Path) -> None:
