@@ -5,9 +5,10 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 from fjm2.base.functions import check_progress_listener
+from fjm2.base.quantities import counted, shortened
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError, ResourceAllocationError
 from fjm2.messages.header import Kind
@@ -67,6 +68,10 @@ def make_body(source: str | StoredFile, size: int, name: str) -> FileBody:
     body = FileBody(encode_begin(size, name))
     body.source, body.size, body.name = source, size, name
     return body
+
+
+_SHOWN_CHARACTERS_MAX: Final = 80
+"""Longest name in a representation."""
 
 
 def _path_of(value: str | os.PathLike[str]) -> Path:
@@ -176,6 +181,15 @@ class FileMessage(Message):
 
     def _get_body(self) -> Any:
         return self.path
+
+    def _preview(self) -> str:
+        if self._body is None:
+            return "no file"
+        name = f"'{shortened(self.name, _SHOWN_CHARACTERS_MAX)}'"
+        try:
+            return f"{name} of {counted(self.size, 'byte')}"
+        except (ResourceAllocationError, ValueError):  # no file, or no name of one, which only a send refuses
+            return name
 
     def _prepare(self) -> None:
         self._on_progress = None

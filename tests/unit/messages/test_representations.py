@@ -1,6 +1,7 @@
 """Tests of `repr` and `print` of messages: type, id, destination and the beginning of the body, never a long text."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 from passing import TOPIC, encode, passed, receive
@@ -9,6 +10,7 @@ from fjm2.jms import (
     Byte,
     BytesMessage,
     Char,
+    FileMessage,
     Long,
     MapMessage,
     Message,
@@ -72,6 +74,18 @@ def test_a_message_tells_what_it_is(message: Message, body: str) -> None:
     assert repr(got).startswith(told)
     assert str(got) == repr(got)
     assert "\n" not in repr(got)
+
+
+def test_a_file_is_told_by_name_and_size(tmp_path: Path) -> None:
+    path = tmp_path / "disk\n.img"
+    message = FileMessage(path)
+    assert repr(message) == r"<FileMessage without id: 'disk\n.img'>"
+    path.write_bytes(bytes(2000))
+    assert repr(message) == r"<FileMessage without id: 'disk\n.img' of 2,000 bytes>"
+    assert repr(FileMessage("nul\0")).endswith(": 'nul_'>")
+    assert repr(FileMessage(tmp_path)).startswith("<FileMessage without id: unreadable: path=")
+    assert repr(FileMessage()).endswith(": no file>")
+    assert len(repr(FileMessage("x" * 10_000))) < LENGTH_MAX
 
 
 def test_a_redelivery_says_so() -> None:
