@@ -167,7 +167,6 @@ async def _pub_file(
             if not form.non_persistent:
                 await link.confirmed(timeout_s)
         tally.messages, tally.bytes = 1, message.size
-        tally.keepers = _keepers(link, topic, form)
         if not quiet:
             say(tally.summary(topic))
         has_failed = link.has_failed(tally.subscribers)

@@ -64,12 +64,14 @@ def test_a_publisher_is_told_that_keepers_store_its_messages(port: int, tmp_path
 
     asyncio.run(subscribe())
     (tmp_path / "file").write_text("content")
-    told = [
-        ended(port, "pub", TOPIC.name, *how).stderr.rpartition("; ")[2]
-        for how in (("hello",), ("--file", tmp_path / "file"), ("hello", "--non-persistent"))
-    ]
-    stored = "no known subscribers, stored by 3 keepers\n"
-    assert told == [stored, stored, "no known subscribers\n"]
+    file = ("--file", tmp_path / "file")
+    ways = (("hello",), ("hello", "--non-persistent"), (*file, "--non-persistent"))
+    told = [ended(port, "pub", TOPIC.name, *way).stderr.rpartition("; ")[2] for way in ways]
+    unstored = "no known subscribers\n"
+    assert told == ["no known subscribers, stored by 3 keepers\n", unstored, unstored]
+    refused = ended(port, "pub", TOPIC.name, *file)
+    assert refused.returncode == 1
+    assert "keepers do not keep files" in refused.stderr
 
 
 @pytest.mark.calm
