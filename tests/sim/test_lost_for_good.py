@@ -5,6 +5,7 @@ from groups import PAYLOAD, SMALL, Chooser, Tap
 
 from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig
 from fjm2.norm.core.wire import (
+    Data,
     Flush,
     Nack,
     Squelch,
@@ -15,6 +16,7 @@ from fjm2.norm.events import (
     ObjectLost,
     ObjectPurged,
     ObjectsMissed,
+    SenderVanished,
     StreamEnded,
     StreamLost,
     WatermarkCompleted,
@@ -134,3 +136,21 @@ def test_a_stream_of_which_nothing_is_missing_is_not_lost_when_the_receiver_clos
     sub.close()
     assert sub.stats.objects_lost == is_missing
     assert len(sub.events(StreamLost)) == 1, "it did not end"
+
+
+@pytest.mark.parametrize("is_leaving", [False, True])
+def test_the_end_of_a_stream_that_comes_while_the_receiver_leaves_is_no_loss(
+    net: Network, is_kind: Chooser, is_leaving: bool
+) -> None:
+    pub, sub = net.sender(SenderConfig(segment_bytes=100, block_segments=16)), net.receiver()
+    link = net.link(pub, sub)
+    pub.write(b"a" * 1000)
+    net.run(until=1.0)
+    if is_leaving:
+        assert sub.engine is not None
+        sub.engine.stop_answering()
+    link.lose(where=is_kind(Data))
+    pub.close()
+    net.run(until=3.0)
+    assert [event.reason for event in sub.events(SenderVanished)] == [LossReason.SENDER_GONE]
+    assert sub.stats.objects_lost == (not is_leaving)

@@ -302,7 +302,7 @@ class Engine:
 
     def stop_answering(self) -> None:
         """Send nothing more to remote senders: this node has told them that it leaves."""
-        self._context.is_silent = True
+        self._context.is_silent = self._context.is_leaving = True
 
     def leave(self) -> None:
         """Tell the group that this node's sender leaves. After that, the sender sends nothing."""

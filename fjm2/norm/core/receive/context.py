@@ -28,6 +28,8 @@ class ReceiverContext:
     group_is_multicast: bool
     disputes: Disputes = field(init=False)
     """Reports of false messages in the names of senders."""
+    is_leaving: bool = False
+    """True once this node has told senders that it leaves. What it does not get from then on is no loss."""
     is_silent: bool = False
     """True if nothing is to be sent to remote senders: so it was set, or this node has said goodbye."""
     is_full: bool = False

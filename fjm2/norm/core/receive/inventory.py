@@ -221,9 +221,7 @@ class Inventory:
         """Give up an object, even if nothing of it has arrived."""
         item = self.window.open.get(count)
         self.window.close(count)
-        # A stream that goes on when this session is closed, and was delivered so far, is no loss.
-        is_left = isinstance(item, IncomingStream) and reason is LossReason.CLOSED and not item.lacks(item.seen_end)
-        self._context.stats.objects_lost += not is_left
+        self._context.stats.objects_lost += not self._is_left(item, reason)
         if isinstance(item, IncomingStream):
             if item.is_started and reason in (LossReason.SQUELCHED, LossReason.OVERRUN):
                 self._note_resumption(item)
@@ -234,6 +232,12 @@ class Inventory:
         if item is not None:
             item.close()
             self._charge(item, 0)
+
+    def _is_left(self, item: IncomingObject | None, reason: LossReason) -> bool:
+        """Return True for a stream that is no loss: it goes on, or its end comes, when this node leaves."""
+        if not isinstance(item, IncomingStream):
+            return False
+        return self._context.is_leaving or (reason is LossReason.CLOSED and not item.lacks(item.seen_end))
 
     def miss(self, start: int, end: int) -> None:
         """Report that objects of which nothing has arrived are lost: those with counts from `start` to before `end`."""
