@@ -36,6 +36,8 @@ PUBLISHER = textwrap.dedent(
         session = connection.create_session(transacted=True)
         producer = session.create_producer(TOPIC)
         await connection.ready()
+        # The first PERSISTENT message waits until it is known that there are no keepers. The transaction need not.
+        await connection.create_session().create_producer(Topic("first")).send(BytesMessage())
         for number in range(int(messages)):
             message = BytesMessage()
             message.write_bytes(bytes(1000))
