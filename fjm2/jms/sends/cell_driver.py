@@ -130,6 +130,8 @@ class CellDriver:
         """Gates by producer id. There are none before a cell is heard."""
         self._owners: dict[int, LedgerOwner] = {}
         """Owners of ledgers by producer id, when a cell is heard."""
+        self._held: dict[StoringConnection, LedgerGate] = {}
+        """Gates of connections that hold their messages back until the first table is known."""
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = math.inf
         self._resting: asyncio.TimerHandle | None = None
@@ -163,6 +165,7 @@ class CellDriver:
     def leave(self, connection: StoringConnection) -> None:
         """Let the messages of a connection fail that are not stored."""
         producer_id = self._producers.pop(connection)
+        self._held.pop(connection, None)
         self._view.remove_writer(producer_id)
         if connection.ledger_owner is not None:
             self._view.remove_writer(connection.ledger_owner.producer_id)
@@ -278,7 +281,14 @@ class CellDriver:
                 self._send(message)
         while (event := self._view.poll_event()) is not None:
             self._handle(event)
+        self._let_go()
         self._arm()
+
+    def _let_go(self) -> None:
+        """Let connections publish by their gates as soon as these know which topics are stored."""
+        while self._held and self._view.is_known:
+            connection, gate = self._held.popitem()
+            connection.use_gate(gate)
 
     def _arm(self) -> None:
         at = self._view.poll_timeout()
@@ -343,7 +353,6 @@ class CellDriver:
         gate.is_stored = self._view.is_stored
         gate.on_waiting = self.note_waiting
         self._view.add_writer(producer_id, connection.confirm_timeout_s, self._loop.time())
-        connection.use_gate(gate)
         if self.listener is not None:
             self.listener.note_gate(gate)
         owner = connection.ledger_owner
@@ -353,6 +362,9 @@ class CellDriver:
             if self.listener is not None:
                 self.listener.note_gate(owner)
             owner.handle_cell(self)
+        self._held[connection] = gate
+        connection.expect_cell()
+        self._let_go()
 
     def _error(self, reason: Reason, timeout_s: float) -> JMSError:
         """Return the error of messages that keepers did not store in time."""

@@ -22,7 +22,7 @@ class Publisher(Client):
         if self.is_quiet:
             super().act()
         else:
-            self.send(b"M0%d" % self.sent)
+            self.send(self.ledger, b"M0%d" % len(self.frames[self.ledger]))
 
 
 class Subscriber(Client):
