@@ -10,6 +10,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final
 
+from fjm2.base.ledger import DELAYED_LANE
 from fjm2.norm import OutgoingStream, Session, SessionStatistics
 from fjm2.norm.events import Event
 
@@ -19,6 +20,8 @@ from .signals.signals import Signals
 LANE_OF_PRIORITY: Final = (0, 0, 0, 0, 0, 1, 1, 2, 2, 2)
 """Lane of each priority. JMS separates normal from expedited messages between priorities 4 and 5."""
 LANE_COUNT: Final = 3
+LEDGER_LANES: Final = (*range(LANE_COUNT), *range(DELAYED_LANE, DELAYED_LANE + LANE_COUNT))
+"""Lanes in the names of ledgers. Delayed messages have ledgers of their own, so that nothing is held behind them."""
 DSCP_OF_LANE: Final = (10, 18, 26)
 """DSCP of each lane: AF11 for high-throughput data, AF21 for low-latency data, and AF31 (RFC 4594). A `dscp` in the URI
 applies to all lanes."""

@@ -33,6 +33,8 @@ NO_TIMESTAMP: Final = 4
 NULL_BODY: Final = 8
 IN_TRANSACTION: Final = 16
 IN_PARTS: Final = 128
+DELAYED: Final = IN_PARTS
+"""The same bit, for all kinds but files: the message is not delivered before its delivery time."""
 
 # Marks, in the second of the two bytes that later versions of the header use.
 MARKS_AT: Final = 15
@@ -84,6 +86,7 @@ class Section(IntEnum):
 
 _SECTION = struct.Struct("!BI")
 _DELAY = struct.Struct("!q")
+_NO_DELAY: Final = bytes(_DELAY.size)
 _TRANSACTION = struct.Struct("!QII")
 TRANSACTION_SECTION_BYTES: Final = _SECTION.size + _TRANSACTION.size
 """Bytes that a frame grows by when it becomes a message of a transaction."""
@@ -148,6 +151,22 @@ def decode_destination(content: bytes) -> Destination:
 
 def decode_delay(content: bytes) -> int:
     return int(_unpack(_DELAY, content)[0])
+
+
+def is_delayed(header: Header) -> bool:
+    """Return True if a frame is a message that is not delivered before its delivery time."""
+    return bool(header[FLAGS] & DELAYED) and header[KIND] != FILE
+
+
+def delivery_time_of(frame: bytes, header: Header, start: int = 0) -> int:
+    """Return the delivery time of a frame, in milliseconds since the epoch. One with malformed sections has no delay:
+    its receivers drop it."""
+    try:
+        return header[TIMESTAMP] + decode_delay(
+            sections_of(frame, header, start).get(Section.DELIVERY_DELAY, _NO_DELAY)
+        )
+    except MessageFormatError:
+        return header[TIMESTAMP]
 
 
 def decode_transaction(content: bytes) -> Transaction:

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from fjm2.base.ledger import Ledger
+from fjm2.base.ledger import DELAYED_LANE, Ledger, carrier_of
 from fjm2.messages.batches.frame_array import FrameArray
 from fjm2.messages.destination import QUEUE_FLAG, Destination
 from fjm2.messages.errors import JMSError, ResourceAllocationError
 from fjm2.messages.files.parts import is_begin
 from fjm2.messages.frame import Parts
-from fjm2.messages.header import FLAGS, IN_PARTS, MARKS_AT, PERSISTENT, PRIORITY, RETAINED, RETAINED_SEND
+from fjm2.messages.header import DELAYED, FILE, FLAGS, KIND, MARKS_AT, PERSISTENT, PRIORITY, RETAINED, RETAINED_SEND
 from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES, LedgerNumber, with_ledger_number
 
-from ..lane import LANE_COUNT, LANE_OF_PRIORITY
+from ..lane import LANE_OF_PRIORITY, LEDGER_LANES
 from .destinations import REQUESTS
 from .ledger_room import LedgerRoom
 
@@ -71,7 +71,7 @@ class LedgerGate:
         """Returns True for a lane whose ledger `end_resting` must not end: the cell knows its writer by it."""
         self._producer_id = producer_id
         self._room = room
-        self._ledgers: Final = [_LaneLedger(producer_epoch) for _ in range(LANE_COUNT)]
+        self._ledgers: Final = {lane: _LaneLedger(producer_epoch) for lane in LEDGER_LANES}
         """Ledgers that get messages, by lane."""
         self._ended: Final[dict[Ledger, _LaneLedger]] = {}
         """Ledgers that get no more messages, and have some that are not confirmed."""
@@ -87,7 +87,7 @@ class LedgerGate:
     @property
     def unconfirmed(self) -> int:
         """Number of messages that wait until they are stored."""
-        return sum(run.count for ledger in (*self._ledgers, *self._ended.values()) for run in ledger.runs)
+        return sum(run.count for ledger in (*self._ledgers.values(), *self._ended.values()) for run in ledger.runs)
 
     def newest(self, lane: int) -> LedgerNumber:
         """Return the number of the latest message of a lane; its sequence is 0 before the first."""
@@ -117,15 +117,15 @@ class LedgerGate:
         if is_stored is None or not (flags & PERSISTENT or destination.kind_flags == QUEUE_FLAG):
             return parts, None
         has_future = flags & PERSISTENT and (head[MARKS_AT] & RETAINED or _is_kept(destination, is_stored))
-        if flags & IN_PARTS:
+        if head[KIND] == FILE:
             if not is_begin(body):
                 return parts, None
             if has_future:
                 raise _file_refused(destination)
-        lane = LANE_OF_PRIORITY[head[PRIORITY]]
+        lane = _lane_of(head)
         ledger = self._ledgers[lane]
         size = len(head) + len(body) + LEDGER_SECTION_BYTES
-        if has_future and not self._room.has(lane, size):
+        if has_future and not self._room.has(carrier_of(lane), size):
             return None
         sequence = ledger.newest + 1
         numbered = with_ledger_number(parts, self._producer_id, ledger.epoch, sequence)
@@ -160,11 +160,11 @@ class LedgerGate:
             raise self._error
         if is_stored is None or not (flags & PERSISTENT or destination.kind_flags == QUEUE_FLAG):
             return frames, None
-        lane = LANE_OF_PRIORITY[head[PRIORITY]]
+        lane = _lane_of(head)
         ledger = self._ledgers[lane]
         has_future = flags & PERSISTENT and (head[MARKS_AT] & RETAINED or _is_kept(destination, is_stored))
         size = frames.size + LEDGER_SECTION_BYTES * len(frames)
-        if has_future and not self._room.has(lane, size):
+        if has_future and not self._room.has(carrier_of(lane), size):
             return None
         from fjm2.messages.ledgers.number_columns import with_ledger_numbers  # only now: it loads numpy
 
@@ -189,7 +189,7 @@ class LedgerGate:
         run.last = ledger.newest
         run.count += count
         run.size += size
-        self._room.used[lane] += size
+        self._room.used[carrier_of(lane)] += size
         return run.future
 
     def _end_run(self, lane: int, ledger: _LaneLedger, run: _Run) -> None:
@@ -222,7 +222,7 @@ class LedgerGate:
         """Write the messages that follow into another ledger, of the next producer epoch. Return False, and do nothing,
         if a ledger gets no messages anyhow."""
         producer_id, producer_epoch, lane = ledger
-        mine = self._ledgers[lane] if lane < LANE_COUNT else None
+        mine = self._ledgers.get(lane)
         if mine is None or producer_id != self._producer_id or producer_epoch != mine.epoch:
             return False
         self._ledgers[lane] = _LaneLedger(mine.epoch + 1)
@@ -240,7 +240,7 @@ class LedgerGate:
         """End the ledgers that got no message since the last call, and return them: keepers close the ledgers of silent
         writers, and would refuse a message that comes later."""
         resting: list[Ledger] = []
-        for lane, ledger in enumerate(self._ledgers):
+        for lane, ledger in self._ledgers.items():
             is_resting = ledger.newest and ledger.newest == ledger.rested_at and not ledger.runs
             if is_resting and not self.is_kept_open(lane):
                 resting.append(self._name(lane, ledger))
@@ -251,7 +251,7 @@ class LedgerGate:
 
     def fail(self, error: JMSError) -> None:
         """Let all sends fail that are not confirmed."""
-        present = [(self._name(lane, ledger), ledger) for lane, ledger in enumerate(self._ledgers)]
+        present = [(self._name(lane, ledger), ledger) for lane, ledger in self._ledgers.items()]
         # Messages that get room now are later ones.
         for name, ledger, newest in [(*each, each[1].newest) for each in (*present, *self._ended.items())]:
             self._finish(name, ledger, newest, error)
@@ -265,13 +265,13 @@ class LedgerGate:
             self._room.remove_waiter(self._note_room)
 
     def _names(self) -> list[Ledger]:
-        return [self._name(lane, ledger) for lane, ledger in enumerate(self._ledgers) if ledger.newest]
+        return [self._name(lane, ledger) for lane, ledger in self._ledgers.items() if ledger.newest]
 
     def _find(self, ledger: Ledger) -> _LaneLedger | None:
         producer_id, producer_epoch, lane = ledger
-        if producer_id != self._producer_id or lane >= LANE_COUNT:
+        current = self._ledgers.get(lane)
+        if producer_id != self._producer_id or current is None:
             return None
-        current = self._ledgers[lane]
         return current if current.epoch == producer_epoch else self._ended.get(ledger)
 
     def _finish(self, name: Ledger, ledger: _LaneLedger, sequence: int, error: JMSError | None) -> None:
@@ -279,7 +279,7 @@ class LedgerGate:
         is_freed = False
         while ledger.runs and ledger.runs[0].last <= sequence:
             run = ledger.runs.popleft()
-            self._room.used[name.lane] -= run.size
+            self._room.used[carrier_of(name.lane)] -= run.size
             if ledger.open is run:
                 ledger.open = None
             is_freed = True
@@ -296,6 +296,12 @@ class LedgerGate:
 
     def _note_room(self) -> None:
         self.on_room()
+
+
+def _lane_of(head: bytes) -> int:
+    """Return the lane of the ledger that a frame belongs to."""
+    lane = LANE_OF_PRIORITY[head[PRIORITY]]
+    return lane + DELAYED_LANE if head[FLAGS] & DELAYED and head[KIND] != FILE else lane
 
 
 def _is_kept(destination: Destination, is_stored: Callable[[int], bool]) -> bool:

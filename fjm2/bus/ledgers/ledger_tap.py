@@ -6,9 +6,9 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fjm2.base.ledger import Ledger
+from fjm2.base.ledger import DELAYED_LANE, Ledger
 from fjm2.messages.frame import Frame
-from fjm2.messages.header import SECTION_BYTES
+from fjm2.messages.header import DELAYED, FILE, SECTION_BYTES
 from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES
 from fjm2.messages.ledgers.run_columns import RunColumns, joined_columns
 
@@ -39,7 +39,10 @@ class NumberedFrames:
     def __init__(self, columns: RunColumns, places: NDArray[np.intp]) -> None:
         """There must be one frame at least, and all must have a number."""
         sections = columns.sections[places]
-        self._columns = sections["producer_id"], sections["producer_epoch"], _LANES[columns.headers["priority"][places]]
+        headers = columns.headers[places]
+        is_delayed = ((headers["flags"] & DELAYED) != 0) & (headers["kind"] != FILE)
+        lanes = _LANES[headers["priority"]] + np.where(is_delayed, np.uint8(DELAYED_LANE), np.uint8(0))
+        self._columns = sections["producer_id"], sections["producer_epoch"], lanes
         self._sequences, self._places = sections["sequence"], places
         self._continues = (columns.starts[places[1:]] == columns.ends[places[:-1]]) & (
             self._sequences[1:] == self._sequences[:-1] + np.uint64(1)
@@ -59,8 +62,10 @@ class NumberedFrames:
 
 def one_run(columns: RunColumns, kind: int) -> NumberedRun:
     """Return the run that all frames are, if `RunColumns.are_one_run`."""
-    section, priority = columns.sections[0], int(columns.headers["priority"][0])
-    ledger = Ledger(int(section["producer_id"]), int(section["producer_epoch"]), LANE_OF_PRIORITY[priority])
+    section, header = columns.sections[0], columns.headers[0]
+    is_delayed = int(header["flags"]) & DELAYED and int(header["kind"]) != FILE
+    lane = LANE_OF_PRIORITY[int(header["priority"])] + (DELAYED_LANE if is_delayed else 0)
+    ledger = Ledger(int(section["producer_id"]), int(section["producer_epoch"]), lane)
     return NumberedRun(ledger, int(section["sequence"]), kind, 0, len(columns))
 
 

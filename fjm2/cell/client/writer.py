@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from fjm2.base.ledger import Ledger
+from fjm2.base.ledger import Ledger, carrier_of
 
 from ..stored_tracker import Standing, StoredTracker
 from ..wire.commands import Heartbeat
@@ -95,7 +95,7 @@ class Writer:
         """Return the lanes in which to ask for STORED; none if it is not time yet."""
         if not self._waiting or not self._tracker.poll_request(now):
             return []
-        return sorted({ledger.lane for ledger in self._waiting})
+        return sorted({carrier_of(ledger.lane) for ledger in self._waiting})
 
     def poll_timeout(self) -> float:
         """Return the time at which something is due, or NEVER."""

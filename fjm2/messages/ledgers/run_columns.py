@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ..batches.array_writer import HEADERS
 from ..frame import Frame
+from ..header import DELAYED
 from .number_columns import intact_at, rows_at, sections_at
 
 
@@ -46,6 +47,8 @@ class RunColumns:
         is_same = (
             self.starts[1:].tobytes() == self.ends[:-1].tobytes()
             and all(_is_constant(self.headers[name]) for name in ("destination_hash", "flags", "marks", "priority"))
+            # Delayed messages and parts of files have the same flag, and ledgers of their own.
+            and (not int(self.headers["flags"][0]) & DELAYED or _is_constant(self.headers["kind"]))
             and all(_is_constant(self.sections[name]) for name in ("producer_id", "producer_epoch"))
         )
         sequences = self.sections["sequence"]
