@@ -76,7 +76,7 @@ class Storage(Protocol):
 class Context:
     """Identity, randomness and queues of one member."""
 
-    __slots__ = ("_wall_offset_s", "bus_key", "cell_id", "events", "me", "node_id", "outgoing", "random", "storage")
+    __slots__ = ("bus_key", "cell_id", "events", "me", "node_id", "outgoing", "random", "storage", "wall_offset_s")
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Context:
         self.bus_key = bus_key
         self.storage = storage
         self.random = random
-        self._wall_offset_s = wall_offset_s
+        self.wall_offset_s = wall_offset_s
         self.cell_id = 0
         """Id of the cell that the keeper belongs to, or has heard; 0 without one."""
         self.outgoing: deque[Outgoing] = deque()
@@ -100,4 +100,4 @@ class Context:
 
     def wall_ms(self, now: float) -> int:
         """Return the milliseconds since 1970 at a monotonic time. Only a manager looks, and puts them into the log."""
-        return max(0, int((now + self._wall_offset_s) * 1000))
+        return max(0, int((now + self.wall_offset_s) * 1000))

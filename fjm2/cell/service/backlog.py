@@ -2,9 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
+
+from .due_times import DueTimes
 
 
 class Backlog:
@@ -14,6 +17,10 @@ class Backlog:
         self._by_hash: dict[int, dict[Ledger, RangeSet]] = {}
         self._ledgers: Counter[Ledger] = Counter()
         """Number of destinations that a ledger has messages to."""
+        self._delayed: Counter[int] = Counter()
+        """Number of ledgers of delayed messages that a destination has."""
+        self.due_times: Final = DueTimes()
+        """Delivery times of the delayed messages."""
 
     @property
     def ledgers(self) -> Iterable[Ledger]:
@@ -33,6 +40,7 @@ class Backlog:
         if ledger not in ledgers:
             ledgers[ledger] = RangeSet()
             self._ledgers[ledger] += 1
+            self._delayed[frame_hash] += ledger.is_delayed
         messages = ledgers[ledger]
         for first, end in ranges:
             messages.add(first, end)
@@ -42,10 +50,16 @@ class Backlog:
         messages = self._by_hash.get(frame_hash, {}).get(ledger)
         if messages is None:
             return
+        ranges = list(ranges)
+        if ledger.is_delayed:
+            self.due_times.remove(ledger, [part for each in ranges for part in messages.within(*each)])
         for first, end in ranges:
             messages.remove(first, end)
         if not messages:
             del self._by_hash[frame_hash][ledger]
+            self._delayed[frame_hash] -= ledger.is_delayed
+            if not self._delayed[frame_hash]:
+                del self._delayed[frame_hash]
             self._ledgers[ledger] -= 1
             if not self._ledgers[ledger]:
                 del self._ledgers[ledger]
@@ -64,6 +78,16 @@ class Backlog:
     def ledgers_of(self, frame_hash: int) -> list[Ledger]:
         """Return the ledgers that have messages to a destination."""
         return list(self._by_hash.get(frame_hash, ()))
+
+    def others_before(self, frame_hash: int, ledger: Ledger, sequence: int) -> int:
+        """Return the first of the sequences just before a message that are for other destinations; the sequence itself
+        if there are none."""
+        messages = self._by_hash.get(frame_hash, {}).get(ledger)
+        return sequence if messages is None or sequence - 1 in messages else messages.end_before(sequence)
+
+    def delayed_hashes(self) -> list[int]:
+        """Return the destinations that have delayed messages."""
+        return [frame_hash for frame_hash, count in self._delayed.items() if count]
 
     def hashes_of(self, ledger: Ledger) -> list[int]:
         """Return the destinations that a ledger has messages to."""

@@ -95,6 +95,15 @@ class Clients:
             if not cursors or any(cursor.last(ledger) >= first for cursor in cursors):
                 self._touched[Touched(frame_hash, ledger)] = None
 
+    def note_delivery_times(self, ledger: Ledger, first: int, times_ms: Sequence[int]) -> None:
+        """Note the delivery times of consecutive messages in a ledger of delayed ones, in milliseconds since 1970. The
+        driver passes them in before it calls `note_messages` or `note_ranges` for these."""
+        self.backlog.due_times.add(ledger, first, times_ms)
+
+    def set_wall_offset(self, seconds: float) -> None:
+        """Set the difference between the time since 1970 and the monotonic one: the clock of the host may be set."""
+        self._context.wall_offset_s = seconds
+
     def receive_leases(self, content: bytes, now: float) -> bool:
         """Take a NORM_ACK of type 17. Return False if it is malformed."""
         sessions = decode_leases(content)

@@ -11,6 +11,8 @@ from fjm2.cell.wire.requests import SubscriptionFlag
 
 CURSOR_RANGES_MAX: Final = 256
 """Most separate ranges that a subscription may have acknowledged of one ledger."""
+DELAYED_RANGES_MAX: Final = 16_384
+"""The same for a ledger of delayed messages, which come due in any order."""
 _FIRST: Final = 1
 """The first sequence of every ledger."""
 
@@ -75,6 +77,10 @@ class Cursor:
         """True if each message goes to one of several consumers."""
         return bool(self.subscription.flags & SubscriptionFlag.SHARED)
 
+    def hands_out(self, ledger: Ledger) -> bool:
+        """Return True if the messages of a ledger are handed to consumers: to one of several, or when they are due."""
+        return self.is_shared or ledger.is_delayed
+
     @property
     def is_durable(self) -> bool:
         """True if the subscription stays without consumers."""
@@ -124,11 +130,15 @@ class Cursor:
 
     def free(self, ledger: Ledger, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges below `end` that are neither acknowledged nor held."""
+        return self.taken(ledger).gaps(_FIRST, end)
+
+    def taken(self, ledger: Ledger) -> RangeSet:
+        """Return the sequences that are acknowledged or held."""
         taken = (self._acked_of(ledger) or RangeSet()).copy()
         for ledgers in self._handed.values():
             if ledger in ledgers:
                 taken.update(ledgers[ledger])
-        return taken.gaps(_FIRST, end)
+        return taken
 
     def again_within(self, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
         """Return the ranges between first and end that were handed out before."""
@@ -169,7 +179,8 @@ class Cursor:
     def is_too_scattered(self, ledger: Ledger, first: int, end: int) -> bool:
         """Return True if the sequences first, ..., end - 1 would be one range too many."""
         acked = self._acked_of(ledger)
-        if acked is None or acked.range_count < CURSOR_RANGES_MAX:
+        most = DELAYED_RANGES_MAX if ledger.is_delayed else CURSOR_RANGES_MAX
+        if acked is None or acked.range_count < most:
             return False
         return first - 1 not in acked and end not in acked and not any(acked.within(first, end))
 

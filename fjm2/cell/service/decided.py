@@ -268,7 +268,7 @@ class Decided:
     def _give_back(self, request: Return) -> None:
         for each in request.ranges:
             cursor = self.cursor_of(request.session, each.consumer)
-            if cursor is not None and cursor.is_shared:
+            if cursor is not None and cursor.hands_out(each.ledger):
                 cursor.take(ConsumerKey(request.session, each.consumer), each.ledger, each.first, each.last + 1)
                 cursor.note_again(each.ledger, each.first, each.last + 1)
 

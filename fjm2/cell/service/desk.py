@@ -77,7 +77,7 @@ class RequestDesk:
         draft.apply(records, self._clients.find_request)
         records += self._judge_requests(draft, now)
         records += self._end_unused(draft)
-        hands = self._hander.next_hands(draft, now)
+        hands = self._hander.next_hands(draft, now, self._context.wall_ms(now))
         if hands:
             records.append(HandRecord(hands))
             draft.apply((records[-1],), self._clients.find_request)

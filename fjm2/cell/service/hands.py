@@ -39,14 +39,18 @@ class Hander:
         self._look = 0
         """Number of looks, from which it follows whose turn it is."""
 
-    def next_hands(self, draft: Decided, now: float) -> tuple[Hand, ...]:
-        """Return what is to be handed out now."""
+    def next_hands(self, draft: Decided, now: float, time_ms: int) -> tuple[Hand, ...]:
+        """Return what is to be handed out now. `time_ms` is the time by the clock of this host."""
         if now < self._look_at:
             return ()
         self._look_at = now + LOOK_INTERVAL_S
         hands: list[Hand] = []
         self._look += 1
-        for cursor in self._turn_of(draft.shared_cursors()):
+        backlog = self._clients.backlog
+        backlog.due_times.advance(time_ms)
+        waiting = [each for frame_hash in backlog.delayed_hashes() for each in draft.cursors_of(frame_hash)]
+        unshared = [each for each in waiting if each.consumers and not each.is_shared]
+        for cursor in self._turn_of(draft.shared_cursors() + unshared):
             if len(hands) >= HANDS_MAX:
                 break
             hands += self._hand_out(cursor, HANDS_MAX - len(hands))
@@ -65,12 +69,15 @@ class Hander:
                 room[consumer] -= sum(self._count(cursor, ledger, first, end) for first, end in held)
         hands: list[Hand] = []
         turns = [consumer for consumer, credit in room.items() if credit > 0]
-        for ledger in self._turn_of(self._clients.backlog.ledgers_of(cursor.frame_hash)) if turns else ():
+        ledgers = self._clients.backlog.ledgers_of(cursor.frame_hash) if turns else []
+        for ledger in self._turn_of([each for each in ledgers if cursor.hands_out(each)]):
             if not turns or len(hands) >= most:
                 break
-            if older_unread(ledger, cursor, self._clients.backlog, self._replica.ledgers) is not None:
+            backlog, is_delayed = self._clients.backlog, ledger.is_delayed
+            if not is_delayed and older_unread(ledger, cursor, backlog, self._replica.ledgers) is not None:
                 continue
-            for first, end in self._portions(cursor, ledger):
+            portions = self._due_portions if is_delayed else self._portions
+            for first, end in portions(cursor, ledger):
                 if not turns or len(hands) >= most:
                     break
                 consumer = turns.pop(0)
@@ -93,13 +100,33 @@ class Hander:
         """
         found: list[tuple[int, int]] = []
         for first, end in cursor.free(ledger, self._held_through(ledger) + 1):
-            again = cursor.again_within(ledger, first, end)
-            bounds = sorted({first, end, *(bound for each in again for bound in each)})
-            for low, high in itertools.pairwise(bounds):
-                found += self._split(cursor, ledger, low, high)
+            found += self._cut(cursor, ledger, first, end)
+            if len(found) >= HANDS_MAX:
+                return found
+        return found
+
+    def _due_portions(self, cursor: Cursor, ledger: Ledger) -> list[tuple[int, int]]:
+        """Return ranges that have a portion of messages each whose delivery time has come, with what lies between these
+        and the messages before them, and is for nobody."""
+        backlog = self._clients.backlog
+        found: list[tuple[int, int]] = []
+        due = list(backlog.due_times.due(ledger))
+        if not due:
+            return found
+        taken, ends_at = cursor.taken(ledger), self._held_through(ledger) + 1
+        for first, end in due:
+            for low, high in taken.gaps(first, min(end, ends_at)):
+                start = max(backlog.others_before(cursor.frame_hash, ledger, low), taken.end_before(low), 1)
+                found += self._cut(cursor, ledger, start, high)
                 if len(found) >= HANDS_MAX:
                     return found
         return found
+
+    def _cut(self, cursor: Cursor, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
+        """Cut a range into portions that have only new messages, or only some that come again."""
+        again = cursor.again_within(ledger, first, end)
+        bounds = sorted({first, end, *(bound for each in again for bound in each)})
+        return [each for low, high in itertools.pairwise(bounds) for each in self._split(cursor, ledger, low, high)]
 
     def _split(self, cursor: Cursor, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
         portions: list[tuple[int, int]] = []

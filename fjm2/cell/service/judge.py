@@ -219,9 +219,9 @@ class Judge:
 
     @staticmethod
     def _holds(cursor: Cursor, session: int, each: Range) -> bool:
-        """Return True if a range is the consumer's: that of an unshared subscription has everything."""
+        """Return True if a range is the consumer's: that of an unshared subscription has all that is not handed out."""
         consumer = ConsumerKey(session, each.consumer)
-        return not cursor.is_shared or cursor.holds(consumer, each.ledger, each.first, each.last + 1)
+        return not cursor.hands_out(each.ledger) or cursor.holds(consumer, each.ledger, each.first, each.last + 1)
 
     def _judge_unsubscribe(self, session: Session, request: Unsubscribe) -> Judgement:
         cursor = self._state.cursors.get(SubscriptionKey(session.client_id, request.name))

@@ -24,7 +24,7 @@ def page_of(query: CatchUpQuery, cursor: Cursor, backlog: Backlog, ledgers: Ledg
         if found is not None and found != ledger:
             ledger, first = found, 1
     through = decided_through(ledger, first, cursor, ledgers)
-    if cursor.is_shared:
+    if cursor.hands_out(ledger):
         held = cursor.end_held(ConsumerKey(query.session, query.consumer), ledger, first)
         through = min(through, held - 1)  # a keeper that has not applied HAND knows of nothing
     spans: list[tuple[int, int]] = []
@@ -54,7 +54,7 @@ def page_of(query: CatchUpQuery, cursor: Cursor, backlog: Backlog, ledgers: Ledg
         through=through,
         acknowledged=cursor.last(ledger),
         is_final=final_end is not None and through >= final_end - 1,
-        older_ledger=None if cursor.is_shared else older_unread(ledger, cursor, backlog, ledgers),
+        older_ledger=None if cursor.hands_out(ledger) else older_unread(ledger, cursor, backlog, ledgers),
         next_ledger=backlog.ledger_from(frame_hash, ledger, is_next=True),
         spans=tuple(spans),
     )
@@ -62,7 +62,7 @@ def page_of(query: CatchUpQuery, cursor: Cursor, backlog: Backlog, ledgers: Ledg
 
 def _parts(query: CatchUpQuery, cursor: Cursor, ledger: Ledger, first: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the ranges between first and end that the consumer is to get."""
-    if cursor.is_shared:
+    if cursor.hands_out(ledger):
         return cursor.held_within(ConsumerKey(query.session, query.consumer), ledger, first, end)
     return cursor.gaps(ledger, first, end)
 

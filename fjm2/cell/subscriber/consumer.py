@@ -66,7 +66,7 @@ class Consumer(ConsumerBase[F]):
             return reader
         if len(self.readers) >= READERS_MAX and not self._forget_quiet(now):
             return None
-        kind = PortionReader if self.is_shared else DurableReader
+        kind = PortionReader if self.is_handed(ledger) else DurableReader
         reader = self.readers[ledger] = kind(self._context, self, self.frame_hash, ledger)
         self._context.routes.add_reader(reader)
         return reader
@@ -97,15 +97,15 @@ class Consumer(ConsumerBase[F]):
         """Take a page."""
         self._discovery.note_page(page, now)
         reader = self.readers.get(page.ledger)
-        if reader is None and page.spans and not self.is_shared:
+        if reader is None and page.spans and not self.is_handed(page.ledger):
             reader = self.open_reader(page.ledger, now)
         if reader is not None:
             reader.take_page(page, source, now)
         self.discover(now)
 
     def receive_hand(self, each: Range, now: float) -> None:
-        """Take a range that was handed to this consumer of a shared subscription."""
-        reader = self.open_reader(each.ledger, now) if self.is_shared else None
+        """Take a range that was handed to this consumer."""
+        reader = self.open_reader(each.ledger, now) if self.is_handed(each.ledger) else None
         if isinstance(reader, PortionReader):
             reader.take_hand(each, now)
 

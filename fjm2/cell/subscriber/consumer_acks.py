@@ -66,7 +66,7 @@ class ConsumerAcks(Generic[F]):
                 continue
             if acks.failures and ranges:
                 continue  # the cell could not take it: it does not spoil others again
-            taken = acks.take(most, is_shared=self._consumer.is_shared)
+            taken = acks.take(most, is_shared=self._consumer.is_handed(reader.ledger))
             ranges += (Range(reader.ledger, first, end - first, self._consumer.number) for first, end in taken)
             most -= len(taken)
             if not acks.asked:

@@ -137,6 +137,11 @@ class ConsumerBase(Generic[F]):
         self.dirty: dict[Reader[F], None] = {}
         """Readers that have something to be acknowledged."""
 
+    def is_handed(self, ledger: Ledger) -> bool:
+        """Return True if the cell hands out the messages of a ledger: to one of several consumers, or when they are
+        due."""
+        return self.is_shared or ledger.is_delayed
+
     def open_reader(self, ledger: Ledger, now: float) -> "Reader[F] | None":
         """Return the reader of a ledger. Return None if there are too many."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""One ledger, as a consumer of a shared subscription reads it: what it is handed, portion by portion."""
+"""One ledger whose messages are handed out, as a consumer reads it: portion by portion."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class PortionReader(Reader[F]):
     """Delivers the portions of a ledger in the order in which they were handed to the consumer.
 
     A portion has the numbers of frames to others as well. If everything in it was heard, its messages are known;
-    otherwise a keeper names them, and sends them again.
+    otherwise a keeper names them, and sends them again. Delayed messages were heard long ago, and are not kept.
 
     The portions of a ledger that succeeds others of its producer and lane wait for those that were handed out before.
     """
@@ -67,14 +67,16 @@ class PortionReader(Reader[F]):
     def hear(self, first: int, frames: Sequence[F], now: float) -> None:
         """Take frames to the consumer's destination: it may be handed them."""
         self.heard_at = now
-        self._recent.add(first, frames)
-        self.advance(now)
+        if self._portions or not self.ledger.is_delayed:
+            self._recent.add(first, frames)
+            self.advance(now)
 
     def skip(self, first: int, count: int, now: float) -> None:
         """Take numbers of frames to other destinations."""
         self.heard_at = now
-        self._recent.pass_over(first, first + count)
-        self.advance(now)
+        if self._portions or not self.ledger.is_delayed:
+            self._recent.pass_over(first, first + count)
+            self.advance(now)
 
     def take_page(self, page: CatchUpPage, source: int, now: float) -> None:
         """Take a keeper's page about a portion."""
@@ -106,6 +108,10 @@ class PortionReader(Reader[F]):
             self._portions.popleft()
             self._recent.forget_before(portion.first)
             self._end_portion(portion)
+            if self._portions and self._portions[0].known_end < self._portions[0].end:
+                self.asked_at = -RETRY_S  # no page names what it has: the question about this one was about less
+        if self.ledger.is_delayed and not self._portions:
+            self._recent.clear()
         if self._portions:
             self.context.note_behind(self)
             self.turn(now)

@@ -16,6 +16,7 @@ from fjm2.cell.service.clients import Clients
 from fjm2.cell.service.cursors import Cursor
 from fjm2.cell.service.decided import Decided
 from fjm2.cell.service.desk import RequestDesk
+from fjm2.cell.service.due_times import DueTimes
 from fjm2.cell.service.judge import Judge
 from fjm2.cell.service.order import older_unread
 from fjm2.cell.service.section import ServiceSection
@@ -165,6 +166,17 @@ def share_names(patch: Patch) -> None:
                 patch.setattr(module, name, lambda *arguments, f=original: f(*arguments)._replace(is_durable=True))
 
 
+def hand_out_early(patch: Patch) -> None:
+    """Delayed messages are handed out before they are due."""
+    advance = DueTimes.advance
+    patch.setattr(DueTimes, "advance", lambda self, time_ms: advance(self, time_ms + 1000))
+
+
+def hand_out_what_waits_as_well(patch: Patch) -> None:
+    """A portion reaches back over messages that are not due."""
+    patch.setattr(Backlog, "others_before", lambda *_: 1)
+
+
 def reread_nothing(patch: Patch) -> None:
     """A keeper does not look for messages that came before it knew the subscription."""
     patch.setattr(ServiceKeeper, "reread", lambda *_: None)
@@ -261,6 +273,8 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     "end with any consumer": end_with_any_consumer,
     "end durable subscriptions": end_durable_subscriptions,
     "share names": share_names,
+    "hand out early": hand_out_early,
+    "hand out what waits as well": hand_out_what_waits_as_well,
     "reread nothing": reread_nothing,
     "apply without requests": apply_without_requests,
     "decide twice": decide_twice,

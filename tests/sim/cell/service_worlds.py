@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from cells import BrokenPromiseError, Keeper, World
-from subscriber_model import Model
+from subscriber_model import Model, due_ms_of
 from subscribers import CLIENT_NODE, Client, message_hash
 
 from fjm2.base.ledger import SEQUENCE_MAX, Ledger
@@ -60,7 +60,13 @@ class ServiceKeeper(Keeper):
         if frame_hash is None:
             cell.clients.receive_request(ledger, sequence, frame[1:])
         else:
-            cell.clients.note_messages(frame_hash, ledger, sequence, 1)
+            self.note(cell, frame_hash, ledger, sequence, frame)
+
+    def note(self, cell: Cell, frame_hash: int, ledger: Ledger, sequence: int, frame: bytes) -> None:
+        """Tell the cell that a frame is a message."""
+        if ledger.is_delayed:
+            cell.clients.note_delivery_times(ledger, sequence, [due_ms_of(frame)])
+        cell.clients.note_messages(frame_hash, ledger, sequence, 1)
 
     def keeps(self, cell: Cell, frame_hash: int) -> bool:
         """Return True for the messages of a topic that some subscription asks for, as far as this keeper knows."""
@@ -97,7 +103,7 @@ class ServiceKeeper(Keeper):
         for (ledger, sequence), frame in self.heard.items():
             if sequence >= starts.get(ledger, 1) and message_hash(frame) == frame_hash:
                 self.released[ledger].remove(sequence, sequence + 1)
-                cell.clients.note_messages(frame_hash, ledger, sequence, 1)
+                self.note(cell, frame_hash, ledger, sequence, frame)
 
     def on_disk(self, ledger: Ledger, first: int, last: int) -> list[tuple[int, bytes]]:
         """Return frames that are on disk."""

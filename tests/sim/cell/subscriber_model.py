@@ -55,6 +55,11 @@ def key_of(client_id: str, name: str, flags: int) -> Key:
     return client_id, name, bool(flags & SubscriptionFlag.DURABLE)
 
 
+def due_ms_of(frame: bytes) -> int:
+    """Return the delivery time of a delayed message."""
+    return int(frame[2:].split(b"@")[0])
+
+
 class Sent(NamedTuple):
     """A message as it was sent."""
 
@@ -62,6 +67,8 @@ class Sent(NamedTuple):
     at: float
     version: int
     """Newest table that the writer knew. It waits for no copies that a newer one asks for."""
+    due_at: float
+    """Delivery time."""
 
 
 class EpochOrder:
@@ -101,7 +108,7 @@ class Generation:
         self.is_shared = bool(subscription.flags & SubscriptionFlag.SHARED)
         self.is_durable = bool(subscription.flags & SubscriptionFlag.DURABLE)
         self.held: dict[tuple[int, int], dict[Ledger, RangeSet]] = {}
-        """Messages that each consumer of a shared subscription holds."""
+        """Messages that each consumer was handed: of a shared subscription all, of others those that are delayed."""
         self.handed: dict[Ledger, RangeSet] = defaultdict(RangeSet)
         """Messages that were ever handed out."""
         self.acked: dict[Ledger, RangeSet] = defaultdict(RangeSet)
@@ -155,7 +162,8 @@ class Model:
 
     def note_sent(self, ledger: Ledger, sequence: int, frame: bytes, now: float, version: int) -> None:
         if frame[:1] == b"M":
-            self.messages[ledger][sequence] = Sent(f"topic{frame[1:2].decode()}", now, version)
+            due_at = due_ms_of(frame) / 1000 if ledger.is_delayed else now
+            self.messages[ledger][sequence] = Sent(f"topic{frame[1:2].decode()}", now, version, due_at)
         else:
             request = decode_request(frame[1:])
             assert request is not None
@@ -195,8 +203,8 @@ class Model:
             raise BrokenPromiseError(f"{where}: the ledger was closed before there was the subscription")
         if sequence in generation.acked[ledger]:
             raise BrokenPromiseError(f"{where}: it was acknowledged by a decision, and came back")
-        if generation.is_shared:
-            self._deliver_shared(generation, (session, number), ledger, sequence, where)
+        if generation.is_shared or ledger.is_delayed:
+            self._deliver_handed(generation, (session, number), ledger, sequence, where)
             return
         self.counts["later ledgers"] += generation.order.check((session, number), ledger, where)
         for older in self._older(ledger):
@@ -222,7 +230,7 @@ class Model:
         """Return the ledgers of a producer and lane from before it began this one."""
         return [each for each in self.messages if is_older(each, ledger)]
 
-    def _deliver_shared(
+    def _deliver_handed(
         self, generation: Generation, consumer: tuple[int, int], ledger: Ledger, sequence: int, where: str
     ) -> None:
         if sequence not in generation.held[consumer].get(ledger, RangeSet()):
@@ -230,7 +238,7 @@ class Model:
         if sequence not in generation.order.handed_again[ledger]:
             generation.order.check(consumer, ledger, where)
         generation.delivered[ledger].add(sequence, sequence + 1)
-        self.counts["shared deliveries"] += 1
+        self.counts["delayed deliveries" if ledger.is_delayed else "shared deliveries"] += 1
 
     # Decisions
 
@@ -248,7 +256,7 @@ class Model:
                         self._judge(record.ledger, sequence, Reason(reason))
                 case HandRecord():
                     for hand in record.hands:
-                        self._hand(hand)
+                        self._hand(hand, now)
                 case ReturnRecord():
                     self.counts["lapses"] += 1
                     self._end(record.session)
@@ -293,17 +301,21 @@ class Model:
             starts, closed = dict(record.starts), set(self.final)
             self.subscriptions[key] = Generation(record.subscription, starts, closed, record.version, now)
 
-    def _hand(self, hand: Hand) -> None:
+    def _hand(self, hand: Hand, now: float) -> None:
         each, consumer = hand.range, (hand.session, hand.range.consumer)
         self.last_hand = each
         generation = self.consumers[consumer]
         if consumer not in generation.held:
             raise BrokenPromiseError(f"{hand}: the consumer has ended")
+        if not (generation.is_shared or each.ledger.is_delayed):
+            raise BrokenPromiseError(f"{hand}: the subscription is not shared")
         holders = [held.get(each.ledger, RangeSet()) for held in generation.held.values()]
         for sequence in range(each.first, each.last + 1):
             if sequence in generation.acked[each.ledger] or any(sequence in held for held in holders):
                 raise BrokenPromiseError(f"{hand}: message {sequence} is held or acknowledged")
             sent = self.messages[each.ledger].get(sequence)
+            if sent is not None and sent.topic == generation.topic and sent.due_at > now:
+                raise BrokenPromiseError(f"{hand}: message {sequence} is not due before {sent.due_at}, and it is {now}")
             is_again = sequence in generation.handed[each.ledger]
             if sent is not None and sent.topic == generation.topic and is_again != bool(each.deliveries):
                 raise BrokenPromiseError(f"{hand}: message {sequence} was handed out before: {is_again}")
@@ -318,7 +330,7 @@ class Model:
     def _take(self, consumer: tuple[int, int], each: Range) -> Generation:
         """Take a range from its consumer, which has to hold it."""
         generation = self.consumers[consumer]
-        if generation.is_shared:
+        if generation.is_shared or each.ledger.is_delayed:
             held = generation.held[consumer].get(each.ledger, RangeSet())
             if not held.covers(each.first, each.last + 1):
                 raise BrokenPromiseError(f"{each} of {consumer} was granted, and it does not hold it")
@@ -388,8 +400,9 @@ class Model:
         generation = self.subscriptions.get(key_of(client_id, request.name, request.flags))
         if generation is None or generation.topic != request.destination.name:
             raise BrokenPromiseError(f"{request} was granted, and there is no such subscription")
-        if generation.is_shared:
+        if generation.active is None:
             generation.held[request.session, sequence] = {}
+        if generation.is_shared:
             self.consumers[request.session, sequence] = generation
             return
         if generation.active is not None:

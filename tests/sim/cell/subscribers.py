@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from cells import Keeper
 from subscriber_model import Model
 
-from fjm2.base.ledger import Ledger
+from fjm2.base.ledger import DELAYED_LANE, Ledger
 from fjm2.cell.cell import Cell
 from fjm2.cell.service.reasons import Reason
 from fjm2.cell.stored_tracker import StoredTracker
@@ -42,6 +42,8 @@ CLIENT_NODE: Final = 2000
 TOPICS: Final = tuple(Place(0, f"topic{number}") for number in range(2))
 WINDOW: Final = 12
 """Most frames of a client that are not confirmed."""
+DELAY_S: Final = 4.0
+"""Longest delay of a message."""
 LIAR: Final = 5
 """Number of the client that lies."""
 PASSING: Final = (6, 7)
@@ -130,9 +132,14 @@ class Client:
         return self.ledgers[0]
 
     @property
+    def later(self) -> Ledger:
+        """The ledger of the client's delayed messages."""
+        return self.ledger._replace(lane=self.ledger.lane + DELAYED_LANE)
+
+    @property
     def unconfirmed(self) -> int:
         """Number of frames that are not confirmed, of the ledgers that get more."""
-        return sum(len(self.frames[each]) - self.tracker.confirmed(each) for each in self.ledgers)
+        return sum(len(self.frames[each]) - self.tracker.confirmed(each) for each in (*self.ledgers, self.later))
 
     def send(self, ledger: Ledger, frame: bytes) -> int:
         self.frames[ledger].append(frame)
@@ -161,7 +168,7 @@ class Client:
     def publish_again(self) -> None:
         """Send some frames again: those that are not confirmed, and now and then others, too."""
         random = self.random
-        for ledger in self.ledgers:
+        for ledger in (*self.ledgers, self.later):
             for sequence in range(self.tracker.confirmed(ledger) + 1, len(self.frames[ledger]) + 1):
                 if random.random() < 0.2:
                     self.publish(ledger, sequence)
@@ -170,6 +177,11 @@ class Client:
             sent = len(self.frames[ledger])
             if sent:
                 self.publish(ledger, sent - random.randrange(min(sent, 20)))  # a late copy
+
+    def send_later(self) -> None:
+        """Send a message that is due in a while."""
+        due_ms = int((self.world.now + self.random.uniform(0.05, DELAY_S)) * 1000)
+        self.send(self.later, b"M%d%d@%d" % (self.random.randrange(len(TOPICS)), due_ms, len(self.frames[self.later])))
 
     def multicast(self, data: bytes) -> None:
         for keeper in self.world.keepers:
@@ -308,7 +320,9 @@ class Client:
         """Do one thing, mostly something reasonable."""
         random, consumer = self.random, self.consumer
         chance = random.random()
-        if chance < 0.3 and not self.is_quiet and not self.is_liar:
+        if chance < 0.04 and not self.is_quiet and not self.is_liar:
+            self.send_later()
+        elif chance < 0.3 and not self.is_quiet and not self.is_liar:
             self.send_message()
         elif not self.session:
             self.session = self.subscriber.open_session(2, self.client_id, self.world.now)

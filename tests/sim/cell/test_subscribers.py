@@ -85,6 +85,7 @@ def test_random_faults_reach_what_is_promised() -> None:
         "successors",
         "later ledgers",
         "subscriptions passed",
+        "delayed deliveries",
     }
     refusals = {reason for world in worlds for reason in world.model.refusals}
     assert refusals >= {Reason.CLIENT_ID_TAKEN, Reason.CONSUMER_ACTIVE, Reason.NOT_HELD}
