@@ -17,6 +17,7 @@ from fjm2.messages.ledgers.run_columns import RunColumns, columns_of, joined_col
 from fjm2.store.laid_frames import LaidFrames
 
 from .counts import KeeperCounts
+from .kept_frames import delivery_time
 
 _STORED, _URGENT, _COUNTED, _DECISION = range(4)
 _VALUE_FLAGS: Final = PERSISTENT | KIND_FLAGS | NOT_WHOLE
@@ -50,6 +51,7 @@ class FrameNoter(Protocol):
 
     def receive_request(self, ledger: Ledger, sequence: int, body: bytes) -> None: ...
     def note_messages(self, frame_hash: int, ledger: Ledger, first: int, count: int) -> None: ...
+    def note_delivery_times(self, ledger: Ledger, first: int, times_ms: Sequence[int]) -> None: ...
 
 
 def no_topics() -> NDArray[np.uint32]:
@@ -139,7 +141,7 @@ class FrameIntake:
         run = one_run(columns, kind)
         self._pass_run(sender_id, columns, run, is_fetched, self._clock())
         if is_subscribed and kind == _STORED:
-            self._noter.note_messages(frame_hash, run.ledger, run.first, run.size)
+            self._note_messages(columns, frame_hash, run)
         if is_value and kind == _STORED:
             self.note_values(columns, run)
 
@@ -159,13 +161,19 @@ class FrameIntake:
             self._pass_run(sender_id, columns, run, is_fetched, now)
         # Frames to different destinations may lie in one run.
         messages = np.where(is_subscribed & (kinds == _STORED), hashes.astype(np.int64), _NO_MESSAGE)
-        for ledger, first, frame_hash, _, count in numbered.runs(messages):
-            if frame_hash != _NO_MESSAGE:
-                self._noter.note_messages(frame_hash, ledger, first, count)
+        for run in numbered.runs(messages):
+            if run.kind != _NO_MESSAGE:
+                self._note_messages(columns, run.kind, run)
         if is_value.any():
             for run in numbered.runs((is_value & (kinds == _STORED)).astype(np.int64)):
                 if run.kind:
                     self.note_values(columns, run)
+
+    def _note_messages(self, columns: RunColumns, frame_hash: int, run: NumberedRun) -> None:
+        if run.ledger.is_delayed:
+            frames = _laid(columns, run.place, run.size)
+            self._noter.note_delivery_times(run.ledger, run.first, [delivery_time(bytes(each)) for each in frames])
+        self._noter.note_messages(frame_hash, run.ledger, run.first, run.size)
 
     def _pass_run(self, sender_id: int, columns: RunColumns, run: NumberedRun, is_fetched: bool, now: float) -> None:
         ledger, first, kind, place, count = run

@@ -306,6 +306,7 @@ class Keeper:
             self._retry_at = now + _RETRY_S
             self.journal.retry()
             self._committer.kick()
+        self.cell.clients.set_wall_offset(time.time() - now)
         self.cell.handle_timeout(self._loop.time())
         self._settle()
 

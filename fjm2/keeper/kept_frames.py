@@ -12,7 +12,7 @@ from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.cell.wire.ranges import DECISION_LANE
 from fjm2.messages.batches.array_writer import HEADERS
-from fjm2.messages.header import HEADER_BYTES, RETAINED
+from fjm2.messages.header import HEADER, HEADER_BYTES, RETAINED, delivery_time_of
 from fjm2.store.disk import Disk
 from fjm2.store.journal import Journal
 from fjm2.store.reader import Read
@@ -33,12 +33,23 @@ class KeptFrames:
     counts: NDArray[np.int64]
     retained: NDArray[np.uint64]
     """Sequences of the messages that say that they are last values."""
+    times_ms: "tuple[int, ...]" = ()
+    """Delivery time of each message of a ledger of delayed ones, in milliseconds since 1970."""
 
     def ranges_to(self, frame_hash: int) -> list[tuple[int, int]]:
         """Return the frames to a destination as ranges [first, end)."""
         chosen = self.hashes == frame_hash
         firsts = self.firsts[chosen]
         return list(zip(firsts.tolist(), (firsts + self.counts[chosen].astype(np.uint64)).tolist(), strict=True))
+
+    def times_to(self, frame_hash: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the first sequence and the delivery times of each run of delayed messages to a destination."""
+        if self.times_ms:
+            ends = np.cumsum(self.counts)
+            runs = zip(self.hashes.tolist(), self.firsts.tolist(), ends.tolist(), self.counts.tolist(), strict=True)
+            for each, first, end, count in runs:
+                if each == frame_hash:
+                    yield first, self.times_ms[end - count : end]
 
 
 def read_kept(read: Read, disk: Disk, ledger: Ledger) -> KeptFrames:
@@ -56,7 +67,13 @@ def read_kept(read: Read, disk: Disk, ledger: Ledger) -> KeptFrames:
     starts = np.flatnonzero(is_first) if len(sequences) else np.empty(0, np.int64)
     counts = np.diff(starts, append=len(sequences))
     retained = sequences[(headers["marks"] & RETAINED).astype(bool)]
-    return KeptFrames(ledger, hashes[starts], sequences[starts], counts, retained)
+    times = tuple(map(delivery_time, read.fetch(disk))) if ledger.is_delayed else ()
+    return KeptFrames(ledger, hashes[starts], sequences[starts], counts, retained, times)
+
+
+def delivery_time(frame: bytes | None) -> int:
+    """Return the delivery time of a delayed message. One that the disk does not give is due."""
+    return 0 if frame is None else delivery_time_of(frame, HEADER.unpack_from(frame))
 
 
 def all_kept(journal: Journal, disk: Disk) -> list[KeptFrames]:

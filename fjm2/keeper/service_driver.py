@@ -90,6 +90,8 @@ class ServiceDriver:
         clients = self._cell.clients
         for each in kept:
             for frame_hash in np.intersect1d(each.hashes, self.hashes).tolist():
+                for first, times_ms in each.times_to(frame_hash):
+                    clients.note_delivery_times(each.ledger, first, times_ms)
                 clients.note_ranges(frame_hash, each.ledger, each.ranges_to(frame_hash))
             through = clients.state.through.get(each.ledger, 0)
             for first, end in each.ranges_to(REQUESTS.frame_hash):
@@ -204,4 +206,6 @@ class ServiceDriver:
                 continue
             for read in portions(self._journal, ledger, starts.get(ledger, 1)):
                 kept = await asyncio.to_thread(read_kept, read, self._disk, ledger)
+                for first, times_ms in kept.times_to(frame_hash):
+                    self._cell.clients.note_delivery_times(ledger, first, times_ms)
                 self._cell.clients.note_ranges(frame_hash, ledger, kept.ranges_to(frame_hash))
