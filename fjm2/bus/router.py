@@ -22,7 +22,6 @@ from fjm2.messages.frame import (
     Parts,
     is_sent_to,
     is_valid,
-    look_up,
     transaction_of,
 )
 from fjm2.messages.header import (
@@ -37,8 +36,9 @@ from fjm2.messages.header import (
     KIND,
     NOT_WHOLE,
     Header,
+    delivery_time_of,
+    is_delayed,
 )
-from fjm2.messages.selector import Selector
 from fjm2.norm.events import Event, StreamReceived
 
 from .files.incoming_files import IncomingFiles
@@ -337,7 +337,7 @@ class Router:
             self._held[self._own] += frames
             return True
         for frame in frames:
-            self._deliver(frame, targets, self._own)
+            (self._hold if frame[4][FLAGS] & NOT_WHOLE else self._deliver)(frame, targets, self._own)
         return any(one in self._full for target in targets for one in target.subscriptions)
 
     def _route(self, frames: list[Frame], sender: Sender) -> None:
@@ -391,7 +391,7 @@ class Router:
         expiration = header[EXPIRATION]
         if expiration and expiration <= time() * 1000:
             self._stats.frames_expired += 1
-            for one in self._wanting(frame, targets):
+            for one in self.targets.wanting(frame, targets):
                 one.miss(header, Loss.EXPIRED)
             return
         for target in targets:
@@ -404,7 +404,7 @@ class Router:
             if one.left_out == header[CONNECTION_ID]:
                 continue
             selector = one.selector
-            if selector is not None and not self._is_selected(selector, frame, one):
+            if selector is not None and not self.targets.is_selected(selector, frame, one):
                 continue
             if received is None:
                 received = Received(buffer[start:body], buffer[body:end], header, sender.node_id, None)
@@ -416,31 +416,10 @@ class Router:
             if one.is_full:
                 self._full[one] = None
 
-    def _wanting(self, frame: Frame, targets: Targets) -> list[Subscription]:
-        """Return the subscriptions that want a message."""
-        buffer, start, _, _, header = frame
-        return [
-            one
-            for target in targets
-            if is_sent_to(buffer, start, header, target.destination)
-            for one in target.subscriptions
-            if one.left_out != header[CONNECTION_ID]
-            and (one.selector is None or self._is_selected(one.selector, frame, one))
-        ]
-
-    def _is_selected(self, selector: Selector, frame: Frame, one: Subscription) -> bool:
-        buffer, start, _, _, header = frame
-        try:
-            return selector.evaluate(partial(look_up, buffer, start, header))
-        except MessageFormatError:
-            self._stats.frames_malformed += 1
-            one.miss(header, Loss.UNSELECTABLE)
-            return False
-
-    def _deliver_file(
+    def _deliver_late(
         self, head: bytes, body: bytes, header: Header, sender: Sender, subscriptions: Iterable[Subscription]
     ) -> None:
-        """Deliver a message with a file that is whole."""
+        """Deliver a message with a file that is whole, or one that is due, to those who wanted it when it came."""
         is_expired = 0 < header[EXPIRATION] <= time() * 1000
         self._stats.frames_expired += is_expired
         for one in subscriptions:
@@ -462,10 +441,12 @@ class Router:
         if header[KIND] == FILE:
             if self.files is None:
                 return False
-            return self.files.take(frame, partial(self._wanting, frame, targets or ()), sender, self._deliver_file)
+            return self.files.take(
+                frame, partial(self.targets.wanting, frame, targets or ()), sender, self._deliver_late
+            )
         if not header[FLAGS] & IN_TRANSACTION:
             if targets is not None:
-                self._deliver(frame, targets, sender)
+                self._hold(frame, targets, sender)
             return False
         if header is SKIPPED_HEADER:
             self.table.mark(sender, Loss.UNREADABLE)
@@ -494,7 +475,26 @@ class Router:
         frame, sender = part
         targets = self.targets.of_frame(frame)
         if targets is not None:
+            (self._hold if is_delayed(frame[4]) else self._deliver)(frame, targets, sender)
+
+    def _hold(self, frame: Frame, targets: Targets, sender: Sender) -> None:
+        """Hold a delayed message until it is due, for the subscriptions that want it now."""
+        buffer, start, body, end, header = frame
+        due_ms = delivery_time_of(buffer, header, start)
+        if due_ms <= time() * 1000:
             self._deliver(frame, targets, sender)
+            return
+        subscriptions = self.targets.wanting(frame, targets)
+        if not subscriptions:
+            return
+        head, content = buffer[start:body], buffer[body:end]
+
+        def deliver(one_by_one: Iterable[Subscription]) -> None:
+            self._deliver_late(head, content, header, sender, one_by_one)
+
+        if not self.targets.delayed.hold(due_ms, end - start, subscriptions, deliver):
+            for one in subscriptions:
+                one.miss(header, Loss.OVERFLOW)
 
 
 class TaskLoop(Protocol):

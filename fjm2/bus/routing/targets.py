@@ -5,7 +5,7 @@ patterns are matched once for each topic, and the result is remembered.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fjm2.messages.destination import (
@@ -19,13 +19,14 @@ from fjm2.messages.destination import (
     hash_of,
     name_from,
 )
-from fjm2.messages.errors import InvalidDestinationError
-from fjm2.messages.frame import SKIPPED_HEADER, Frame, is_sent_to
+from fjm2.messages.errors import InvalidDestinationError, MessageFormatError
+from fjm2.messages.frame import SKIPPED_HEADER, Frame, is_sent_to, look_up
 from fjm2.messages.header import CONNECTION_ID, DESTINATION_HASH, FLAGS, HEADER_BYTES, NAME_BYTES, Header
 from fjm2.messages.selector import Selector
 
 from ..losses.kinds import Gap, Loss
 from ..statistics import BusStats
+from .delayed_messages import DelayedMessages
 
 if TYPE_CHECKING:
     from fjm2.messages.batches.frame_run import FrameRun
@@ -154,6 +155,8 @@ class TargetTable:
         self._of_known_name = lru_cache(_NAMES_MAX)(self._of_name)
         self._matched: dict[int, Destination] = {}
         """Topics that matched a pattern, by hash."""
+        self.delayed: Final[DelayedMessages[Subscription]] = DelayedMessages()
+        """Messages that subscriptions get later."""
 
     def add(self, subscription: Subscription) -> None:
         """Add a subscription."""
@@ -185,6 +188,7 @@ class TargetTable:
     def remove(self, subscription: Subscription) -> None:
         """Remove a subscription. Calling this twice does no harm."""
         destination = subscription.destination
+        self.delayed.forget(subscription)
         self.batched.pop(subscription, None)
         kept = []
         for target in self.by_hash.get(destination.frame_hash, ()):
@@ -257,3 +261,25 @@ class TargetTable:
         if len(name) <= SEEN_BYTES_MAX and len(self._matched) < _NAMES_MAX:
             self._matched[topic.frame_hash] = topic
         return (Target(topic, (*(named[0].subscriptions if named else ()), *found)),)
+
+    def wanting(self, frame: Frame, targets: Targets) -> list[Subscription]:
+        """Return the subscriptions that want a message."""
+        buffer, start, _, _, header = frame
+        return [
+            one
+            for target in targets
+            if is_sent_to(buffer, start, header, target.destination)
+            for one in target.subscriptions
+            if one.left_out != header[CONNECTION_ID]
+            and (one.selector is None or self.is_selected(one.selector, frame, one))
+        ]
+
+    def is_selected(self, selector: Selector, frame: Frame, one: Subscription) -> bool:
+        """Return True if the selector of a subscription matches a message."""
+        buffer, start, _, _, header = frame
+        try:
+            return selector.evaluate(partial(look_up, buffer, start, header))
+        except MessageFormatError:
+            self._stats.frames_malformed += 1
+            one.miss(header, Loss.UNSELECTABLE)
+            return False

@@ -1,6 +1,7 @@
 """Each kind of loss is listed in docs/bus.md, flagged behind the gap, and told with names, estimates and times."""
 
 import ast
+import asyncio
 import gc
 import re
 import time
@@ -16,9 +17,9 @@ from fjm2.bus.losses.kinds import Gap, Loss
 from fjm2.bus.losses.notices import LossNotices
 from fjm2.bus.presence import Announcement, PresenceTable
 from fjm2.bus.reports import BusReport, BytesLost, MessagesUnreadable, SenderLost, StreamsMissed, TransactionDropped
-from fjm2.jms import MessagesLostError, Topic
+from fjm2.jms import MessagesLostError, TextMessage, Topic
 from fjm2.messages.frame import FrameWriter, Parts
-from fjm2.messages.header import KIND, Transaction
+from fjm2.messages.header import DELAYED, KIND, Transaction
 from fjm2.norm.events import LossReason, ObjectLost, ObjectsMissed, SenderVanished, StreamGapOpened, StreamLost
 
 ROOT = Path(__file__).parents[3]
@@ -432,3 +433,24 @@ def test_marking_a_gap_takes_no_longer_with_many_subscriptions() -> None:
     assert time.process_time() - began < 1.0
     watched.bench.take([message("b"), message("c")])
     assert watched.subscriber.gaps == [False, True, False]
+
+
+def test_what_does_not_fit_is_missed_by_those_who_want_it() -> None:
+    async def run() -> None:
+        plain, dear = Subscriber(), Subscriber(selector="price > 10")
+        bench = Bench(plain, dear)
+        bench.router.targets.delayed._bytes_max = 1000
+        bench.take([delayed("a", 11), delayed("b", 1), delayed("c", 11)])
+        assert (plain.losses, dear.losses) == ([Loss.OVERFLOW, Loss.OVERFLOW], [Loss.OVERFLOW])
+        bench.router.remove(plain)
+        bench.router.remove(dear)
+        assert not bench.router.targets.delayed
+
+    asyncio.run(run())
+
+
+def delayed(text: str, price: int) -> tuple[bytes, bytes]:
+    """Return the frame of a message that is due in a minute."""
+    message = TextMessage(text)
+    message.set_int_property("price", price)
+    return FrameWriter(CONNECTION).write(message, TOPIC, DELAYED, 4, round(time.time() * 1000), 0, 60_000)
