@@ -239,8 +239,11 @@ class Outbox:
         self._publication, self._publish = publication, publication.publish
         self._is_gated = publication.is_gated
 
-    def frame(self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int) -> Post:
-        """Return the message as a frame to be sent, and set the headers that a send sets."""
+    def frame(
+        self, message: object, destination: Destination, flags: int, priority: int, time_to_live: int, delay: int = 0
+    ) -> Post:
+        """Return the message as a frame to be sent, and set the headers that a send sets. With a delay, the flags have
+        DELAYED."""
         if self._closed_text is not None:
             self._check_open()
         if destination.kind_flags:
@@ -248,10 +251,10 @@ class Outbox:
         now = time_ns() // 1_000_000
         expiration = now + time_to_live if time_to_live else 0
         if isinstance(message, Message):
-            parts = self._write(message, destination, flags, priority, now, expiration)
+            parts = self._write(message, destination, flags, priority, now, expiration, delay)
         else:
             copy = adopt(message, self.codec)
-            parts = self._write(copy, destination, flags, priority, now, expiration)
+            parts = self._write(copy, destination, flags, priority, now, expiration, delay)
             stamp_foreign(message, copy)
         if self._pending is not None:
             if isinstance(message, FileMessage):
@@ -322,7 +325,7 @@ class Outbox:
         from fjm2.messages.batches.array_writer import join_frames  # only now: it loads numpy
 
         number, destination = self._writer.number, settings.destination
-        options = settings.flags, settings.priority, settings.timestamp, settings.expiration
+        options = settings.flags, settings.priority, settings.timestamp, settings.expiration, settings.delivery_delay
         try:
             parts = [self._write(message, destination, *options) for message in messages]
         except BaseException:

@@ -24,7 +24,7 @@ from fjm2.messages.types import PropertyValue, encode_text
 from .batches.outgoing import frame_batch, listed, messages_in, posts_of
 from .last_values.need import Need, need_of, need_of_all
 from .last_values.retaining import Retain, Retaining
-from .producer import MessageOptions, SendOptions, check_delivery_delay, check_delivery_mode, check_destination
+from .producer import MessageOptions, SendOptions, check_delivery_delay, check_delivery_mode, check_destination, delayed
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -299,8 +299,7 @@ class AnyJMSProducer(MessageDefaults):
         A body without headers of its own is framed without a message, unless a listener is to get the message.
         """
         destination = dest if isinstance(dest, Destination) else check_destination(dest)
-        if delivery_delay is not None:
-            check_delivery_delay(delivery_delay)
+        delay = self._delivery_delay if delivery_delay is None else check_delivery_delay(delivery_delay)
         flags, level, lifetime = self._flags, self._priority, self._time_to_live
         if delivery_mode is not None or priority is not None or time_to_live is not None:
             flags, level, lifetime = self._chosen(delivery_mode, priority, time_to_live)
@@ -311,6 +310,7 @@ class AnyJMSProducer(MessageDefaults):
             and correlation_id is None
             and reply_to is None
             and type is None
+            and not delay
         ):
             kind, encode = encoder
             try:
@@ -334,7 +334,8 @@ class AnyJMSProducer(MessageDefaults):
             message.reply_to = reply_to
         if type is not None:
             message.type = type
-        post = self._outbox.frame(message, destination, flags, level, lifetime)
+        flags = delayed(message, flags, lifetime, delay)
+        post = self._outbox.frame(message, destination, flags, level, lifetime, delay)
         if body is not message and is_foreign(body):
             stamp_foreign(body, message)
         return (post if retain is False else self._retaining.post(post, retain)), message
@@ -352,7 +353,9 @@ class AnyJMSProducer(MessageDefaults):
         """Return the frames of a batch and, for the listener of asynchronous sends, its messages. Nothing has been sent
         yet."""
         messages: list[Message] | None = None if self._async_listener is None else []
-        options = self._chosen(delivery_mode, priority, time_to_live)
+        flags, level, lifetime = self._chosen(delivery_mode, priority, time_to_live)
+        delay = self._delivery_delay
+        options = delayed(None, flags, lifetime, delay), level, lifetime, delay
         apply, destination = self._apply_defaults, check_destination(dest)
         post = frame_batch(self._outbox, destination, bodies, properties, options, message_of, apply, messages)
         return (post if retain is False else self._retaining.batch(post, retain)), messages

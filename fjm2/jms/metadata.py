@@ -10,7 +10,6 @@ from fjm2.messages.properties import DELIVERY_COUNT, GROUP_ID, GROUP_SEQUENCE
 NEEDS: Final[dict[str, str]] = {
     "queues": "need a coordinator",
     "queue browsers": "need a coordinator",
-    "delayed delivery": "needs a store",
     "overrides by an administrator": "need a coordinator",
     "domain-specific interfaces": "need queues, and those a coordinator",
     "transactions beside an outbox": "need a store that commits them as one",
@@ -26,7 +25,6 @@ NEVER: Final[dict[str, str]] = {
 _INSTEAD: Final[dict[str, str]] = {
     "queues": "use {topic}, whose messages go to every subscriber, or create_temporary_queue() for replies",
     "queue browsers": "use a consumer of {topic}, or `fjm2 tail`, which shows messages as they pass",
-    "delayed delivery": "send it later, after asyncio.sleep or by threading.Timer",
     "overrides by an administrator": "pass the options to ConnectionFactory",
     "domain-specific interfaces": "use create_connection or create_context, which have topics and temporary queues",
     "transactions beside an outbox": "use another mode, or a connection without outbox=",

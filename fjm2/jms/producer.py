@@ -19,7 +19,8 @@ from fjm2.bus.waiting.room import Room
 from fjm2.messages.delivery import DEFAULT_PRIORITY, DeliveryMode
 from fjm2.messages.destination import Destination, not_a_destination
 from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, JMSError
-from fjm2.messages.header import NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
+from fjm2.messages.files.file_message import FileMessage
+from fjm2.messages.header import DELAYED, NO_MESSAGE_ID, NO_TIMESTAMP, PERSISTENT, PRIORITY_MAX
 from fjm2.messages.message import Message
 from fjm2.messages.properties import PropertyColumn
 from fjm2.messages.types import PropertyValue
@@ -27,7 +28,6 @@ from fjm2.messages.types import PropertyValue
 from .batches.outgoing import frame_batch, listed, messages_in, sendable
 from .last_values.need import Need, need_of, need_of_all
 from .last_values.retaining import Retain, Retaining
-from .metadata import refuse
 
 log = Log("fjm2.jms")
 
@@ -54,12 +54,25 @@ def check_time_to_live(value: int) -> int:
     return value
 
 
-def check_delivery_delay(value: int) -> None:
-    """Raise JMSError unless `value` is a number of milliseconds, and ResourceAllocationError unless it is 0."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise JMSError(f"delivery_delay={value!r}: expected whole milliseconds")
-    if value:
-        refuse("delayed delivery")
+def check_delivery_delay(value: int) -> int:
+    # As for the time to live.
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LONG_MAX >> 1:
+        raise JMSError(f"delivery_delay={value!r}: expected whole milliseconds, or 0 to deliver at once")
+    return value
+
+
+def delayed(message: object, flags: int, time_to_live: int, delivery_delay: int) -> int:
+    """Return the flags of a message. Raise JMSError if it cannot be delayed, or would expire before it is due."""
+    if not delivery_delay:
+        return flags
+    if isinstance(message, FileMessage):
+        raise JMSError(f"delivery_delay={delivery_delay}: a file cannot be delayed: expected 0")
+    if 0 < time_to_live <= delivery_delay:
+        raise JMSError(
+            f"time_to_live={time_to_live}: the message would have expired at its delivery: expected more than "
+            f"delivery_delay={delivery_delay}, or 0 for ever"
+        )
+    return flags | DELAYED
 
 
 def check_destination(destination: object) -> Destination:
@@ -85,7 +98,7 @@ class MessageOptions(TypedDict, total=False):
     time_to_live: int | None
     """Milliseconds after which the message is not delivered any more; 0, the default, means for ever."""
     delivery_delay: int | None
-    """Always 0 in this release: anything else raises ResourceAllocationError."""
+    """Milliseconds before which the message is not delivered; 0 by default."""
     correlation_id: str | None
     """Text that links the message to another."""
     type: str | None
@@ -128,6 +141,7 @@ class SendOptions:
         self._flags = PERSISTENT
         self._priority = DEFAULT_PRIORITY
         self._time_to_live = 0
+        self._delivery_delay = 0
         self._sent = 0
         self._waits = 0
         self._waited_s = 0.0
@@ -143,6 +157,7 @@ class SendOptions:
             "" if self._flags & PERSISTENT else "NON_PERSISTENT",
             "" if self._priority == DEFAULT_PRIORITY else f"priority {self._priority}",
             f"time to live {duration_text(self._time_to_live / 1000)}" if self._time_to_live else "",
+            f"delivery delay {duration_text(self._delivery_delay / 1000)}" if self._delivery_delay else "",
         )
         return "".join(f", {option}" for option in options if option)
 
@@ -246,12 +261,17 @@ class SendOptions:
 
     @property
     def delivery_delay(self) -> int:
-        """Always 0. Setting anything else raises ResourceAllocationError."""
-        return 0
+        """Milliseconds from the send before which a message is not delivered; 0, the default, means at once.
+
+        Only the subscriptions that exist at the send get it. Keepers hold it for those that are durable or shared, and
+        the process of the consumer for all others.
+        """
+        return self._delivery_delay
 
     @delivery_delay.setter
     def delivery_delay(self, value: int) -> None:
-        check_delivery_delay(value)
+        self._note_setter()
+        self._delivery_delay = check_delivery_delay(value)
 
 
 class AnyProducer(SendOptions):
@@ -284,7 +304,10 @@ class AnyProducer(SendOptions):
         retain: Retain,
     ) -> Post:
         """Frame a message, without sending it."""
-        post = self._outbox.frame(message, *self._options(dest, delivery_mode, priority, time_to_live))
+        delay = self._delivery_delay
+        destination, flags, level, lifetime = self._options(dest, delivery_mode, priority, time_to_live)
+        flags = delayed(message, flags, lifetime, delay)
+        post = self._outbox.frame(message, destination, flags, level, lifetime, delay)
         return post if retain is False else self._retaining.post(post, retain)
 
     def _options(
@@ -317,7 +340,8 @@ class AnyProducer(SendOptions):
     ) -> BatchPost:
         """Frame a batch, without sending it."""
         destination, flags, priority, time_to_live = self._options(dest, delivery_mode, priority, time_to_live)
-        options = flags, priority, time_to_live
+        delay = self._delivery_delay
+        options = delayed(None, flags, time_to_live, delay), priority, time_to_live, delay
         post = frame_batch(self._outbox, destination, bodies, properties, options, sendable, lambda _: None)
         return post if retain is False else self._retaining.batch(post, retain)
 
@@ -346,7 +370,7 @@ class MessageProducer(AnyProducer):
         until keepers have stored the message. Raise ResourceAllocationError without a keeper.
         """
         check_listener("on_complete", on_complete)
-        if on_complete is None and retain is False:
+        if on_complete is None and retain is False and not self._delivery_delay:
             destination, flags, level, lifetime = self._options(dest, delivery_mode, priority, time_to_live)
             waiting = self._outbox.send(message, destination, flags, level, lifetime)
         else:
@@ -406,9 +430,14 @@ class MessageProducer(AnyProducer):
             return self._send_value(
                 self._frame(message, dest, delivery_mode, priority, time_to_live, retain), message, need_of(message)
             )
-        destination, flags, level, lifetime = self._options(dest, delivery_mode, priority, time_to_live)
-        outcome = outbox.completions.new_outcome()
-        waiting = outbox.send(message, destination, flags, level, lifetime, outcome)
+        if self._delivery_delay:
+            post = self._frame(message, dest, delivery_mode, priority, time_to_live, retain)
+            outcome = outbox.completions.new_outcome()
+            waiting = outbox.put_async(post, message, None, outcome)
+        else:
+            destination, flags, level, lifetime = self._options(dest, delivery_mode, priority, time_to_live)
+            outcome = outbox.completions.new_outcome()
+            waiting = outbox.send(message, destination, flags, level, lifetime, outcome)
         self._sent += 1
         if waiting is None or isinstance(waiting, Room):
             return outcome  # which comes after there was room

@@ -139,7 +139,7 @@ ASYNC_CALLS: dict[str, AsyncCall] = {
     "priority = 10": lambda context: call(context.create_producer().set_priority, 10),
     "time_to_live = 0.5": lambda context: call(context.create_producer().set_time_to_live, 0.5),
     "delivery_mode = 3": lambda context: call(context.create_producer().set_delivery_mode, 3),
-    "delivery_delay = 5": lambda context: call(context.create_producer().set_delivery_delay, 5),
+    "delivery_delay = 0.5": lambda context: call(context.create_producer().set_delivery_delay, 0.5),
     "client_id = 'late'": lambda context: late_client_id(context),
     "commit()": lambda context: context.commit(),
     "two receives in a context": lambda context: two_receives(context),

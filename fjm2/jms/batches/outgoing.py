@@ -10,7 +10,7 @@ from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.files.file_message import FileMessage
 from fjm2.messages.foreign import MessageProtocol, adopt, stamp_foreign
-from fjm2.messages.header import Kind
+from fjm2.messages.header import Kind, delay_section
 from fjm2.messages.message import Message, put_property, snapshot
 from fjm2.messages.object_codec import ObjectCodec
 from fjm2.messages.properties import PropertyColumn, checked_property
@@ -29,27 +29,29 @@ def frame_batch(
     destination: Destination,
     bodies: Iterable[Any],
     properties: Mapping[str, PropertyColumn] | None,
-    options: tuple[int, int, int],
+    options: tuple[int, int, int, int],
     make: MakeMessage,
     apply: Callable[[Message], None],
     messages: list[Message] | None = None,
 ) -> BatchPost:
     """Return the frames of a batch. Nothing has been sent yet.
 
-    `options` are flags, priority and time to live. `apply` sets the producer's properties and headers on a message.
-    With a list of `messages`, every body becomes a message, and is added to it.
+    `options` are flags, priority, time to live and delivery delay. `apply` sets the producer's properties and headers
+    on a message. With a list of `messages`, every body becomes a message, and is added to it.
     """
     from fjm2.messages.batches.property_columns import PropertyColumns, rows_of  # only now: it loads numpy
 
     bodies = listed(bodies)
     properties = _checked(properties)
-    flags, priority, time_to_live = options
+    flags, priority, time_to_live, delay = options
     timestamp, expiration = outbox.begin_batch(destination, time_to_live)
     encoded = _encode_bodies(bodies) if messages is None and outbox.frames_bodies else None
     template = Message()
     apply(template)
     kind, sections = _MESSAGE if encoded is None else encoded[0], snapshot(template)[2]
-    settings = FrameSettings(destination, kind, flags, priority, timestamp, expiration, sections)
+    if delay and encoded is not None:
+        sections += delay_section(delay)
+    settings = FrameSettings(destination, kind, flags, priority, timestamp, expiration, sections, delay)
     if encoded is not None:
         shared: dict[str, PropertyColumn] = {
             name: template.get_object_property(name) for name in template.property_names()

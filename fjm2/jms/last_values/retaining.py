@@ -9,7 +9,7 @@ from fjm2.messages.destination import Destination
 from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError
 from fjm2.messages.files.file_message import FileBody
 from fjm2.messages.frame import Parts
-from fjm2.messages.header import HEADER, NOT_WHOLE, PERSISTENT, RETAINED_SEND
+from fjm2.messages.header import DELAYED, HEADER, PERSISTENT, RETAINED_SEND
 from fjm2.messages.last_values.retained import KEY_BYTES_MAX, STAMPS, key_of, retained_parts, retained_section
 
 from ..settings import can_be_encoded
@@ -78,8 +78,8 @@ class Retaining:
             raise InvalidDestinationError(f"retain with {destination}: expected a Topic, which has last values")
         if not flags & PERSISTENT:
             raise JMSError("retain with NON_PERSISTENT: expected PERSISTENT, as keepers have to store the message")
-        if flags & NOT_WHOLE:  # keepers take only frames that are delivered by themselves, and at once, for last values
-            raise JMSError("retain with delivery_delay: expected 0, as new consumers get last values at once")
+        if flags & DELAYED:
+            raise JMSError("retain with a delivery_delay: expected a delay of 0, as it is the last value at once")
         return retained_section(key, STAMPS.next(time_ns() // 1000))
 
     # Room

@@ -51,7 +51,16 @@ class FrameArray:
 class FrameSettings:
     """Everything that the headers of all messages of a batch have in common."""
 
-    __slots__ = ("destination", "expiration", "flags", "kind", "priority", "sections", "timestamp")
+    __slots__ = (
+        "delivery_delay",
+        "destination",
+        "expiration",
+        "flags",
+        "kind",
+        "priority",
+        "sections",
+        "timestamp",
+    )
 
     def __init__(
         self,
@@ -62,6 +71,7 @@ class FrameSettings:
         timestamp: int,
         expiration: int,
         sections: bytes,
+        delivery_delay: int = 0,
     ) -> None:
         self.destination = destination
         self.kind = kind
@@ -71,3 +81,5 @@ class FrameSettings:
         self.expiration = expiration
         self.sections = sections
         """Encoded optional sections."""
+        self.delivery_delay = delivery_delay
+        """Delivery delay in milliseconds, which is one of the sections."""
