@@ -11,7 +11,7 @@ from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
 from fjm2.bus.ledgers.ledger_tap import NumberedFrames, NumberedRun, one_run
 from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG
 from fjm2.messages.frame import Frame
-from fjm2.messages.header import DESTINATION_HASH, FRAME_BYTES, NOT_WHOLE, PERSISTENT, RETAINED, SECTION_BYTES
+from fjm2.messages.header import DESTINATION_HASH, NOT_WHOLE, PERSISTENT, RETAINED, SECTION_BYTES
 from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES
 from fjm2.messages.ledgers.run_columns import RunColumns, columns_of, joined_columns
 from fjm2.store.laid_frames import LaidFrames
@@ -84,7 +84,7 @@ class FrameIntake:
         self._gathered: dict[int, list[list[Frame]]] = {}
         """Frames that were not taken yet, by sender."""
         self.gathered_bytes = 0
-        """Bytes of these frames."""
+        """Bytes that these keep in memory, which are those of all that came in one run with them."""
         self.has_decisions = False
         """True if some of them are decisions."""
 
@@ -95,7 +95,7 @@ class FrameIntake:
         if not numbered:
             return False
         self._gathered.setdefault(sender_id, []).append(numbered)
-        self.gathered_bytes += sum(frame[4][FRAME_BYTES] for frame in numbered)
+        self.gathered_bytes += sum(map(len, {id(frame[0]): frame[0] for frame in numbered}.values()))
         # A manager sends nothing but decisions.
         self.has_decisions = self.has_decisions or numbered[0][4][DESTINATION_HASH] == DECISIONS.frame_hash
         return True
