@@ -22,7 +22,7 @@ from .outgoing import (
     Unsubscribed,
 )
 
-ACKS_FLYING_MAX: Final = 2
+ACKS_FLYING_MAX: Final = 4
 """Most acknowledgements of a session that are not decided. What comes meanwhile goes into the next one."""
 RANGES_MAX: Final = 256
 """Most ranges of a request that the cell takes."""

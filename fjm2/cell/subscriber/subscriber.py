@@ -47,7 +47,7 @@ class Subscriber(Generic[F]):
     Requests are frames in the connection's own ledger. The cell decides them in their order, and each is carried out
     once: a request that the cell had no room for is sent again, behind those that it must not overtake. Within a
     session, consumers come and go one at a time, after all acknowledgements that were asked for before.
-    Acknowledgements do not wait for each other; those that are asked for while two are on their way go into one
+    Acknowledgements do not wait for each other; those that are asked for while four are on their way go into one
     request.
 
     `F` is the owner's type of a frame. A consumer gets each frame of its subscription once, by ledger and sequence, and
