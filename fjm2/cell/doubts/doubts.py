@@ -1,6 +1,6 @@
 """Sequences that a member counted, although a subscription may ask for their frames."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
@@ -34,6 +34,11 @@ class Doubts:
             for first, end in doubted:
                 for low, high in writing.gaps(first, end):
                     yield ledger, low, high
+
+    @property
+    def ledgers(self) -> Collection[Ledger]:
+        """Ledgers with doubtful sequences."""
+        return self._ledgers.keys()
 
     def add(self, ledger: Ledger, ranges: Iterable[tuple[int, int]], *, is_hearsay: bool = False) -> None:
         """Doubt ranges [first, end) of counted sequences."""

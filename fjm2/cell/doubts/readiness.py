@@ -114,15 +114,18 @@ class TableReadiness:
         doubts, me = self._ledgers.doubts, self._context.me
         mine = self._tallies.setdefault(member, {})
         for each in message.ranges:
-            for first, end in doubts.counted_within(each.ledger, each.first, each.last + 1):
+            for first, end in doubts.within(each.ledger, each.first, each.last + 1):
                 mine.setdefault(each.ledger, RangeSet()).add(first, end)
                 others = {
                     other
                     for other, said in self._tallies.items()
                     if each.ledger in said and said[each.ledger].covers(first, end)
                 }
-                if membership.can_read(others | {me}):
+                if membership.can_read(others):
                     doubts.resolve(each.ledger, first, end)
+                elif membership.can_read(others | {me}):
+                    for low, high in doubts.counted_within(each.ledger, first, end):
+                        doubts.resolve(each.ledger, low, high)
         if not doubts:
             self._tallies.clear()
 

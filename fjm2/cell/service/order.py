@@ -23,7 +23,12 @@ def older_unread(ledger: Ledger, cursor: Cursor, backlog: Backlog, ledgers: Ledg
         return None
     if successions.end_of(ledger) is None and successions.end_of(predecessor_of(ledger)) is None:
         return predecessor_of(ledger)
-    known = *successions.open_before(ledger), *successions.incomplete, *backlog.ledgers_of(cursor.frame_hash)
+    known = (
+        *successions.open_before(ledger),
+        *successions.incomplete,
+        *ledgers.doubts.ledgers,
+        *backlog.ledgers_of(cursor.frame_hash),
+    )
     older = sorted({each for each in known if is_older(each, ledger)}, reverse=True)
     return next((each for each in older if not _is_read(each, cursor, backlog, ledgers)), None)
 
@@ -31,6 +36,8 @@ def older_unread(ledger: Ledger, cursor: Cursor, backlog: Backlog, ledgers: Ledg
 def _is_read(ledger: Ledger, cursor: Cursor, backlog: Backlog, ledgers: LedgerTable) -> bool:
     """Return True if a ledger is closed, and all its messages are acknowledged or handed out."""
     end = ledgers.successions.end_of(ledger)
+    if ledger in ledgers.doubts:  # it may have messages that were counted too early
+        return False
     if end is None or decided_through(ledger, _FIRST, cursor, ledgers) < end - 1:
         return False
     return not any(any(backlog.within(cursor.frame_hash, ledger, low, high)) for low, high in cursor.free(ledger, end))

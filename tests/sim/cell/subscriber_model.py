@@ -210,7 +210,7 @@ class Model:
         for older in self._older(ledger):
             for other, sent in self.messages[older].items():
                 is_new = self.last.get((session, number, older), 0) < other <= self.confirmed.get(older, 0)
-                if is_new and sent.topic == generation.topic and generation.needs(older, other):
+                if is_new and generation.is_promised(older, other, sent):
                     raise BrokenPromiseError(f"{where}: {other} of {older} was left out")
         last = self.last.get((session, number, ledger), 0)
         if sequence <= last:

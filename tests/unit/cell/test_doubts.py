@@ -135,3 +135,16 @@ def test_a_manager_resolves_what_as_many_members_counted_as_it_reads() -> None:
     readiness.tally(answer, MEMBERS[2], members)
     assert told(keeper) == [1]
     events(keeper)
+
+
+def test_a_manager_that_counted_nothing_itself_takes_the_word_of_as_many_others() -> None:
+    """It was only told of the sequences, by members in doubt: nobody else will ever know more of them."""
+    keeper, _ = lagging()
+    doubts, members = keeper.replica.ledgers.doubts, Membership((ConfigureRecord(1, 3, MEMBERS, True),))
+    doubts.add(LEDGER, [(3, 6)], is_hearsay=True)
+    readiness = keeper.replica.readiness
+    answer = Counted(cell_id=CELL_ID, table_version=0, ranges=(Range(LEDGER, 3, 3),))
+    readiness.tally(answer, MEMBERS[1], members)
+    assert told(keeper) == []
+    readiness.tally(answer, MEMBERS[2], members)
+    assert told(keeper) == [1]

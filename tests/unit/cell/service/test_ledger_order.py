@@ -83,6 +83,16 @@ def test_a_page_of_a_later_ledger_names_the_older_one_until_that_is_acknowledged
     assert page(alone, client, consumer, NEXT).older_ledger is None
 
 
+def test_an_older_ledger_is_unread_while_a_keeper_doubts_what_it_counted_there() -> None:
+    alone, client, consumer = subscribed()
+    publish(alone, 1, 3)
+    publish(alone, 1, 2, ledger=NEXT)
+    alone.run(0.1)
+    client.ack(consumer, 1, 3)
+    alone.cell.replica.ledgers.doubts.add(WRITER, [(2, 3)], is_hearsay=True)
+    assert page(alone, client, consumer, NEXT).older_ledger == WRITER
+
+
 def test_a_page_that_has_no_room_for_all_is_not_the_last_one() -> None:
     alone, client, consumer = subscribed()
     publish(alone, 1, PAGE_MESSAGES_MAX + 1)
