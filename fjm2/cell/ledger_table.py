@@ -393,8 +393,11 @@ class LedgerTable:
         those of earlier lives, of which an outbox can have very many.
         """
         mine = [ledger for ledger in self._ledgers if ledger.producer_id == producer_id and ledger not in self.doubts]
-        oldest = max((ledger.producer_epoch for ledger in mine), default=0) - WRITER_OPEN_MAX
-        told = [(ledger, self._ledgers[ledger]) for ledger in mine if ledger.producer_epoch >= oldest]
+        newest: Counter[int] = Counter()
+        for ledger in mine:
+            newest[ledger.lane] = max(newest[ledger.lane], ledger.producer_epoch)
+        late = [each for each in mine if each.producer_epoch >= newest[each.lane] - WRITER_OPEN_MAX]
+        told = [(ledger, self._ledgers[ledger]) for ledger in late]
         return [self.progress(ledger) for ledger, state in told if state.final is not None or not state.is_fenced]
 
     def missing(self, ledger: Ledger, first: int, end: int, now: float = inf) -> list[tuple[int, int]]:

@@ -158,9 +158,20 @@ def test_what_is_older_than_a_closed_ledger_is_void() -> None:
         assert table.accept(ledger, 1, 3, 0.0, is_fetched=True) == []
     assert table.progress(LEDGER) == Progress(LEDGER, 0, 0, True)
     assert [each.ledger for each in table.closed_ledgers] == [later]
-    assert table.open_count == 0
+    assert list(table.open_ledgers) == []
     assert set(table.forget_closed(1001)) == {LEDGER, later}
     assert not table.is_closed(LEDGER)
+
+
+def test_a_writer_hears_of_each_lane_however_often_it_went_on_in_another_one() -> None:
+    table = table_with((1, 4))
+    for epoch in range(40):
+        later = LEDGER._replace(producer_epoch=epoch, lane=2)
+        table.accept(later, 1, 1, 0.0)
+        table.close(later, ((1, 1),), 0.0, 1000)
+    told = [each.ledger for each in table.progress_of(LEDGER.producer_id)]
+    assert LEDGER in told
+    assert 1 < len(told) < 40
 
 
 def test_one_writer_does_not_take_the_room_of_others() -> None:
