@@ -29,9 +29,8 @@ def main(uri: str, is_listening: bool, messages: int, rate: str) -> None:
 
 async def send(factory: ConnectionFactory, messages: int) -> None:
     async with factory.create_context() as context:
-        bulk = context.create_producer().set_priority(BULK).set_delivery_mode(DeliveryMode.NON_PERSISTENT)
-        # The first PERSISTENT message would wait for keepers, and so be overtaken itself.
-        urgent = context.create_producer().set_priority(URGENT).set_delivery_mode(DeliveryMode.NON_PERSISTENT)
+        producers = [context.create_producer().set_priority(each) for each in (BULK, URGENT)]
+        bulk, urgent = (each.set_delivery_mode(DeliveryMode.NON_PERSISTENT) for each in producers)  # wait for nobody
         for number in range(1, messages + 1):
             await bulk.send(TOPIC, bytes(1000))  # returns at once: the message waits in its lane
             if number % EACH == 0:

@@ -65,6 +65,7 @@ class AnyApp(Generic[_C]):
         messages_max: int | None = None,
         bytes_max: int | None = None,
         block_s: float | str | None = None,
+        last_values: bool = False,
     ) -> Callable[[_F], _F]:
         """Declare the function below as a listener of a destination: `@app.listener("prices", selector="price > 10")`.
 
@@ -79,7 +80,7 @@ class AnyApp(Generic[_C]):
         Selector(selector or "")
         bounds = {"overflow": overflow, "messages_max": messages_max, "bytes_max": bytes_max, "block_s": block_s}
         check_bounds(**bounds)
-        options = {**bounds, "no_local": no_local}
+        options = {**bounds, "no_local": no_local, "last_values": last_values}
 
         def declare(function: _F) -> _F:
             handler = self._check(Handler(function, self._has_codec))

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, Unpack
 
 from fjm2.base.readings import Counted
 from fjm2.bus.closing import close_timeout_after
 from fjm2.bus.inbox import Inbox, Overflow
-from fjm2.bus.membership import Subscriber
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from fjm2.messages.errors import IllegalStateError, NoReplyError
@@ -27,6 +26,9 @@ from .requestor import REQUEST_TIMEOUT_S, Replies, reply_options
 from .session import Session, SessionCore
 from .session import core_of as session_core_of
 from .settings import SessionMode
+
+if TYPE_CHECKING:
+    from fjm2.bus.membership import Subscriber
 
 _NAMED_AFTER_S = 0.1
 """Time after which a request without a reply notes whom it asked: quick requests do not pay for it, and hardly anybody

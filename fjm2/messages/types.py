@@ -523,7 +523,7 @@ def _read_named(read: Callable[[Value], _T], values: Mapping[str, Value], name: 
         if value is not None:
             raise type(error)(f"{what}: {error}") from None
         state = "null" if name in values else "not set"
-        raise type(error)(f"{what} is {state}: expected a value; {getter} returns None") from None
+        raise type(error)(f"{what} is {state}: expected a value, or {getter}, which returns None") from None
 
 
 def read_property(read: Callable[[Value], _T], properties: Mapping[str, Value], name: str) -> _T:

@@ -19,8 +19,25 @@ from .loop_thread import call
 from .session_threads import SessionThreads
 
 
-def _admit(threads: SessionThreads, dest: Destination | None, retain: Retain, need: Need) -> None:
-    """Wait until keepers have room for so many values. The caller does not hold the lock of the queue."""
+def _admit(threads: SessionThreads, dest: Destination | None, retain: Retain, message: Any) -> None:
+    """Wait until keepers have room for a last value, if the message is to be one. The caller does not hold the lock of
+    the queue."""
+    if retain is not False:
+        _wait_for_room(threads, dest, retain, need_of(message))
+
+
+def _admit_many(
+    threads: SessionThreads, dest: Destination | None, retain: Retain, bodies: Iterable[Any]
+) -> Iterable[Any]:
+    """Wait until keepers have room for last values, if the bodies are to be some. Return the bodies."""
+    if retain is False:
+        return bodies
+    values = listed(bodies)
+    _wait_for_room(threads, dest, retain, need_of_all(values))
+    return values
+
+
+def _wait_for_room(threads: SessionThreads, dest: Destination | None, retain: Retain, need: Need) -> None:
     check_retain(retain)
     retaining = threads.core.retaining
     if not retaining.may_send(need):
@@ -52,9 +69,7 @@ class MessageProducer(AnyProducer, Closable):
         message of the topic, or of each value of the property that `retain` names. An empty body removes it. This waits
         until keepers have stored the message. Raise ResourceAllocationError without a keeper.
         """
-        check_listener("on_complete", on_complete)
-        if retain is not False:
-            _admit(self._threads, dest or self._destination, retain, need_of(message))
+        self._admit(message, dest, retain, on_complete)
         with self._threads.queue.lock:
             post = self._frame(message, dest, delivery_mode, priority, time_to_live, retain)
             waiting = self._threads.send(post, message, on_complete)
@@ -76,9 +91,7 @@ class MessageProducer(AnyProducer, Closable):
         Bodies are bytes, texts, or messages. A property is one value for all messages, or a list or numpy array with
         one for each. Nothing is sent if a body or a property cannot be.
         """
-        if retain is not False:
-            bodies = listed(bodies)
-            _admit(self._threads, dest or self._destination, retain, need_of_all(bodies))
+        bodies = _admit_many(self._threads, dest or self._destination, retain, bodies)
         with self._threads.queue.lock:
             post = self._frame_many(bodies, dest, properties, delivery_mode, priority, time_to_live, retain)
             sending = self._threads.send_many(post, None, None)
@@ -95,12 +108,18 @@ class MessageProducer(AnyProducer, Closable):
         retain: Retain = False,
     ) -> Future[None]:
         """Send the message like `send`. The future is done when the outcome is known."""
-        if retain is not False:
-            _admit(self._threads, dest or self._destination, retain, need_of(message))
+        self._admit(message, dest, retain)
         with self._threads.queue.lock:
             post = self._frame(message, dest, delivery_mode, priority, time_to_live, retain)
             self._note_sent(None)
             return self._threads.send_async(post, message, None)
+
+    def _admit(
+        self, message: Any, dest: Destination | None, retain: Retain, on_complete: CompletionListener | None = None
+    ) -> None:
+        """Check the listener, and wait until keepers have room for the message, if it is to be a last value."""
+        check_listener("on_complete", on_complete)
+        _admit(self._threads, dest or self._destination, retain, message)
 
     def close(self) -> None:
         """Close the producer, and wait for asynchronous sends of its session. Calling this twice does no harm."""
@@ -139,11 +158,13 @@ class JMSProducer(AnyJMSProducer):
         The producer's options, headers and properties override those of the message. The arguments override both, for
         this message alone. With `retain`, keepers keep the message as a last value; see `MessageProducer.send`.
         """
-        if retain is not False:
-            _admit(self._threads, dest, retain, need_of(body))
+        options = properties, delivery_mode, priority, time_to_live, delivery_delay, correlation_id, reply_to, type
+        return self._send(dest, body, (*options, retain), retain)
+
+    def _send(self, dest: Destination, body: Any, options: tuple[Any, ...], retain: Retain) -> Self:
+        _admit(self._threads, dest, retain, body)
         with self._threads.queue.lock:
-            options = properties, delivery_mode, priority, time_to_live, delivery_delay, correlation_id, reply_to, type
-            waiting = self._threads.send(*self._frame(dest, body, *options, retain), self._async_listener)
+            waiting = self._threads.send(*self._frame(dest, body, *options), self._async_listener)
         self._note_sent(self._threads.wait(waiting))
         return self
 
@@ -164,11 +185,12 @@ class JMSProducer(AnyJMSProducer):
         A property is one value for all messages, or a list or numpy array with one for each. Nothing is sent if a body
         or a property cannot be.
         """
-        if retain is not False:
-            bodies = listed(bodies)
-            _admit(self._threads, dest, retain, need_of_all(bodies))
+        options = properties, delivery_mode, priority, time_to_live, retain
+        return self._send_many(dest, _admit_many(self._threads, dest, retain, bodies), options)
+
+    def _send_many(self, dest: Destination, bodies: Iterable[Any], options: tuple[Any, ...]) -> Self:
         with self._threads.queue.lock:
-            post, messages = self._frame_many(dest, bodies, properties, delivery_mode, priority, time_to_live, retain)
+            post, messages = self._frame_many(dest, bodies, *options)
             sending = self._threads.send_many(post, messages, self._async_listener)
         self._note_sent(self._threads.wait(sending), messages_in(post))
         return self

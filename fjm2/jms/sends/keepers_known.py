@@ -23,7 +23,7 @@ def no_keeper(subject: str, bus: "Bus") -> JMSError:
     if not names:
         return ResourceAllocationError(f"{subject}: no keeper on {place}; start one: fjm2 keep DIRECTORY", "no_keeper")
     return ResourceAllocationError(
-        f"{subject}: no keeper on {place} serves yet; {_known(names)}: wait for `fjm2 keep status --wait 30s`, then "
+        f"{subject}: no keeper serves on {place} yet; {_known(names)}: wait for `fjm2 keep status --wait 30s`, then "
         "call again",
         "no_keeper",
     )

@@ -22,7 +22,7 @@ def test_a_delayed_message_is_no_last_value() -> None:
     parts = FrameWriter(1).write(TextMessage("later"), TOPIC, PERSISTENT, 4, 1000)
     post = TOPIC, 4, parts, PERSISTENT
     assert retaining().post(post, True)[3] == PERSISTENT | RETAINED_SEND
-    with pytest.raises(JMSError, match="retain with delivery_delay: expected 0"):
+    with pytest.raises(JMSError, match="retain with a delivery_delay: expected a delay of 0"):
         retaining().post((*post[:3], PERSISTENT | IN_PARTS), True)
 
 

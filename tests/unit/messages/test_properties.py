@@ -459,7 +459,7 @@ def test_errors_of_reading_name_the_property_the_value_and_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"^property 'name': 'abc' is not an integer of 32 bits$"):
         message.get_int_property("name")
     for name, state in (("none", "null"), ("other", "not set")):
-        text = f"^property '{name}' is {state}: expected a value; get_object_property returns None$"
+        text = f"^property '{name}' is {state}: expected a value, or get_object_property, which returns None$"
         with pytest.raises(ValueError, match=text):
             message.get_long_property(name)
         with pytest.raises(TypeError, match=text):

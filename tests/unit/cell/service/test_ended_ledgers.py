@@ -9,7 +9,6 @@ from serving_clients import Client, publish
 from fjm2.base.ledger import Ledger
 from fjm2.cell.cell import Cell
 from fjm2.cell.ledger_table import LedgerTable
-from fjm2.cell.service.backlog import Backlog
 from fjm2.cell.service.decided import Decided
 from fjm2.cell.service.judge import Judge, Judgement
 from fjm2.cell.service.reasons import Reason
@@ -68,6 +67,6 @@ def test_later_ledgers_are_not_closed(request_: End) -> None:
 def test_no_more_ledgers_are_closed_than_there_is_room_for() -> None:
     ledgers = LedgerTable(open_max=1)
     ledgers.accept(OLD, 1, 5, 0.0)
-    judge, client = Judge(Decided(), ledgers, Backlog()), OLD._replace(producer_epoch=4)
+    judge, client = Judge(Decided(), ledgers), OLD._replace(producer_epoch=4)
     assert judge.judge(client, 1, End(0, 2)).reason is Reason.TOO_MANY_LEDGERS
     assert judge.judge(client, 2, End(0, 3)) == Judgement(Reason.GRANTED, (FenceRecord(OLD),))  # it is known already
