@@ -95,7 +95,7 @@ class JetStream:
 
         async with _client(options) as client:
             settings = ConsumerConfig(ack_policy=AckPolicy.ALL, max_ack_pending=_UNACKNOWLEDGED_MAX)
-            await client.jetstream().subscribe(
+            await client.jetstream(timeout=options.timeout_s).subscribe(
                 TOPIC,
                 durable=f"{SUBSCRIPTION}{options.number}",
                 stream=_STREAM,
@@ -145,7 +145,7 @@ async def _make_stream(options: RoleOptions, started: list[Server]) -> None:
 async def _client(options: RoleOptions) -> AsyncIterator[Any]:
     """Connect to the leader of the stream."""
     client = await _connect(_urls(options))
-    info: Any = await client.jetstream().stream_info(_STREAM)
+    info: Any = await client.jetstream(timeout=options.timeout_s).stream_info(_STREAM)
     await client.close()
     leader = int(info.cluster.leader.removeprefix("n"))
     client = await _connect([_urls(options)[leader - 1]])
