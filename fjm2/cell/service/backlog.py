@@ -71,6 +71,14 @@ class Backlog:
         messages = self._by_hash.get(frame_hash, {}).get(ledger)
         return iter(()) if messages is None else messages.within(first, end)
 
+    def last_within(self, frame_hash: int, ledger: Ledger, first: int, end: int) -> int:
+        """Return the last message to a destination between first and end; 0 if there is none."""
+        messages = self._by_hash.get(frame_hash, {}).get(ledger)
+        if messages is None or first >= end:
+            return 0
+        last = end - 1 if end - 1 in messages else messages.end_before(end) - 1
+        return last if last >= first else 0
+
     def ranges(self, frame_hash: int, ledger: Ledger) -> list[tuple[int, int]]:
         """Return all ranges of a ledger that are messages to a destination."""
         return list(self._by_hash.get(frame_hash, {}).get(ledger, ()))

@@ -18,7 +18,7 @@ from .backlog import Backlog
 from .decided import Decided, Touched, granted
 from .inbox import RequestInbox
 from .kept_requests import KeptRequests
-from .pages import page_of, replayed
+from .pages import hint_of, page_of, replayed
 from .section import ServiceSection
 
 SWEEPS_AT_ONCE: Final = 64
@@ -126,6 +126,9 @@ class Clients:
             return
         cursor = self.state.cursor_of(query.session, query.consumer)
         if cursor is None or not self._replica.readiness.knows_messages(cursor.frame_hash):
+            return
+        if not query.is_exact:
+            self._context.outgoing.append(SendCommand(hint_of(query, cursor, self.backlog)))
             return
         page = page_of(query, cursor, self.backlog, self._replica.ledgers)
         if page.ledger in self._replica.ledgers.doubts:

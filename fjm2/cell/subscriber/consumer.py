@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from fjm2.base.ledger import SEQUENCE_MAX, Ledger
+from fjm2.base.ledger import Ledger
 
 from ..wire.catch_up import CatchUpPage
 from ..wire.ranges import Range
@@ -96,11 +96,14 @@ class Consumer(ConsumerBase[F]):
     def receive_page(self, page: CatchUpPage, source: int, now: float) -> None:
         """Take a page."""
         self._discovery.note_page(page, now)
-        reader = self.readers.get(page.ledger)
-        if reader is None and page.spans and not self.is_handed(page.ledger):
+        if not page.is_hint:
+            reader = self.readers.get(page.ledger)
+            if reader is not None:
+                reader.take_page(page, source, now)
+        elif page.spans and not self.is_handed(page.ledger):
             reader = self.open_reader(page.ledger, now)
-        if reader is not None:
-            reader.take_page(page, source, now)
+            if isinstance(reader, DurableReader):
+                reader.note_last(page.through, now)
         self.discover(now)
 
     def receive_hand(self, each: Range, now: float) -> None:
@@ -115,9 +118,7 @@ class Consumer(ConsumerBase[F]):
             return
         ledger = self._discovery.poll(now)
         if ledger is not None:
-            known = self.readers.get(ledger)
-            first = min(known.next, SEQUENCE_MAX) if isinstance(known, DurableReader) else 1
-            self._context.ask(self.session, self.number, ledger, first, now, is_exact=False)
+            self._context.ask(self.session, self.number, ledger, 1, now, is_exact=False)
 
     @property
     def discover_at(self) -> float:

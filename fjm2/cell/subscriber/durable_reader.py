@@ -123,6 +123,7 @@ class DurableReader(Reader[F]):
             and end < self._final_end
         ):
             self.next = end
+            self._is_more = False  # whatever the last page had no room for was heard
             if end > self._seen_end:
                 self._seen_end = end
             self._deliver(first, frames, is_redelivered=first < self._old_end)
@@ -182,8 +183,10 @@ class DurableReader(Reader[F]):
             self._moved_at = now
             self.asked_at = -RETRY_S
         size = sum(last - first + 1 for first, last in page.spans)
-        self._is_more = size >= PAGE_MESSAGES_MAX or len(page.spans) == PAGE_SPANS_MAX
-        if not self._is_more and self._old_end == _END:
+        is_full = size >= PAGE_MESSAGES_MAX or len(page.spans) == PAGE_SPANS_MAX
+        if page.through >= decided - 1:  # otherwise it is about what was decided meanwhile
+            self._is_more = is_full
+        if not is_full and self._old_end == _END:
             self._note_old(page.through + 1, source)
         self.advance(now)
 
@@ -194,6 +197,15 @@ class DurableReader(Reader[F]):
         is_certain = page.first <= page.through or page.is_final or older in self.consumer.readers
         self._older = older if is_certain else None
         return older is None or (is_certain and self.consumer.has_read(older, now))
+
+    def note_last(self, last: int, now: float) -> None:
+        """Learn that there is a message, and perhaps others before it."""
+        if not self.is_behind:
+            self._moved_at = now
+        self._seen_end = max(self._seen_end, last + 1)
+        if self.is_behind:
+            self.context.note_behind(self)
+            self.turn(now)
 
     def note_end(self, end: int, now: float) -> None:
         """Learn that the ledger was closed, and has nothing from a sequence on."""
@@ -243,6 +255,8 @@ class DurableReader(Reader[F]):
         """Deliver frames, the first of which is the next one."""
         end = first + len(frames)
         old_end = self._old_end
+        if not self._plan:
+            self._is_more = False
         if first < old_end < end:
             self._deliver(first, frames[: old_end - first], is_redelivered=True)
             self._deliver(old_end, frames[old_end - first :], is_redelivered=False)

@@ -27,6 +27,7 @@ class _Flag(IntFlag):
     NEXT = 1
     OLDER = 2
     FINAL = 4
+    HINT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class CatchUpQuery:
 
     kind: ClassVar = Kind.CATCH_UP_QUERY
     is_exact: bool
-    """False: of this ledger, or of the next one that has messages for the subscription."""
+    """False: a hint is enough, about this ledger or the next one that has messages for the destination."""
     reply_to: int
     """Node that asks."""
     keeper_node: int
@@ -70,6 +71,8 @@ class CatchUpPage:
     """The messages of a ledger from `first` through `through` that a subscription has not acknowledged."""
 
     kind: ClassVar = Kind.CATCH_UP_PAGE
+    is_hint: bool
+    """True: the page decides about nothing, and has one span at most: the last message."""
     reply_to: int
     """Node that asked."""
     consumer: int
@@ -99,6 +102,7 @@ class CatchUpPage:
         flags |= _Flag.NEXT if self.next_ledger is not None else flags
         flags |= _Flag.OLDER if self.older_ledger is not None else flags
         flags |= _Flag.FINAL if self.is_final else flags
+        flags |= _Flag.HINT if self.is_hint else flags
         head = pack(
             _PAGE,
             self.kind,
@@ -141,7 +145,7 @@ def decode_query(reader: FieldReader) -> CatchUpQuery:
 def decode_page(reader: FieldReader) -> CatchUpPage:
     """Read a page."""
     _, flags, count, reply_to, consumer, zero, cell_id, session = reader.unpack(_PAGE)
-    require(flags <= int(_Flag.NEXT | _Flag.OLDER | _Flag.FINAL) and count <= PAGE_SPANS_MAX and not zero)
+    require(flags <= int(_Flag.NEXT | _Flag.OLDER | _Flag.FINAL | _Flag.HINT) and count <= PAGE_SPANS_MAX and not zero)
     ledger, next_ledger, older_ledger = read_ledger(reader), read_ledger(reader), read_ledger(reader)
     require(bool(flags & _Flag.NEXT) or next_ledger == _NO_LEDGER)
     require(is_older(older_ledger, ledger) if flags & _Flag.OLDER else older_ledger == _NO_LEDGER)
@@ -150,6 +154,7 @@ def decode_page(reader: FieldReader) -> CatchUpPage:
     spans = tuple((low, high) for low, high in (reader.unpack(_SPAN) for _ in range(count)))
     require(_is_within(spans, first, through))
     return CatchUpPage(
+        is_hint=bool(flags & _Flag.HINT),
         reply_to=reply_to,
         consumer=consumer,
         cell_id=cell_id,

@@ -178,7 +178,8 @@ class RawSubscriber:
     async def catch_up(self, consumer: int, through: int, keeper_node: int | None = None) -> dict[int, bytes]:
         """Return the bodies of all messages of the first ledger that has some, by sequence, page by page."""
         node = self.nodes[0] if keeper_node is None else keeper_node
-        page = await self.page(node, consumer, _FIRST, 1, is_exact=False)
+        hint = await self.page(node, consumer, _FIRST, 1, is_exact=False)
+        page = await self.page(node, consumer, hint.ledger, 1, is_exact=True)
         found: dict[int, bytes] = {}
         ends_at = self._loop.time() + 4 * DEADLINE_S
         while True:

@@ -123,6 +123,7 @@ command_strategy: SearchStrategy[commands.Command] = st.one_of(
     ),
     st.builds(
         page_of,
+        is_hint=st.booleans(),
         reply_to=u32,
         consumer=u32,
         cell_id=u64,

@@ -235,6 +235,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "catch-up page": (
         "command",
         catch_up.CatchUpPage(
+            is_hint=False,
             reply_to=1,
             consumer=2,
             cell_id=3,
@@ -252,6 +253,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "last catch-up page of a later ledger": (
         "command",
         catch_up.CatchUpPage(
+            is_hint=False,
             reply_to=1,
             consumer=2,
             cell_id=3,

@@ -55,13 +55,13 @@ def page(alone: Alone, client: Client, consumer: int, **changes: object) -> Catc
     """Ask for a page."""
     alone.forget()
     fields = {
-        "is_exact": False,
+        "is_exact": True,
         "reply_to": 50,
         "keeper_node": 1,
         "consumer": consumer,
         "cell_id": alone.cell.cell_id,
         "session": client.session,
-        "ledger": Ledger(0, 0, 0),
+        "ledger": WRITER,
         "first": 1,
     }
     alone.cell.receive(CatchUpQuery(**{**fields, **changes}).encode(), 50, alone.now)  # type: ignore[arg-type]
@@ -397,20 +397,37 @@ def test_a_page_tells_what_is_acknowledged_beyond_its_end() -> None:
     assert (found.through, found.spans, found.acknowledged) == (6, ((1, 3),), 10)
 
 
-def test_pages_go_from_ledger_to_ledger() -> None:
+def hint(alone: Alone, client: Client, consumer: int, ledger: Ledger) -> CatchUpPage:
+    """Ask whether a ledger has messages, or which one behind it."""
+    found = page(alone, client, consumer, ledger=ledger, is_exact=False)
+    assert found is not None
+    assert found.is_hint
+    return found
+
+
+def test_hints_go_from_ledger_to_ledger() -> None:
     alone, client, consumer = subscribed()
     other = WRITER._replace(producer_id=950)
     publish(alone, 1, 2)
     publish(alone, 1, 3, ledger=other)
-    first = page(alone, client, consumer)
-    assert first is not None
-    assert (first.ledger, first.next_ledger) == (WRITER, other)
-    second = page(alone, client, consumer, ledger=other)
-    assert second is not None
-    assert (second.ledger, second.spans, second.next_ledger) == (other, ((1, 3),), None)
-    exact = page(alone, client, consumer, ledger=Ledger(1, 0, 1), is_exact=True)
+    first = hint(alone, client, consumer, Ledger(0, 0, 0))
+    assert (first.ledger, first.spans, first.next_ledger) == (WRITER, ((2, 2),), other)
+    second = hint(alone, client, consumer, other)
+    assert (second.ledger, second.spans, second.next_ledger) == (other, ((3, 3),), None)
+    exact = page(alone, client, consumer, ledger=Ledger(1, 0, 1))
     assert exact is not None
     assert (exact.ledger, exact.spans, exact.through) == (Ledger(1, 0, 1), (), client.sent)
+
+
+def test_a_hint_names_the_last_message_that_is_not_acknowledged_and_sends_nothing() -> None:
+    alone, client, consumer = subscribed()
+    publish(alone, 1, 9)
+    (cursor,) = alone.cell.clients.state.cursors.values()
+    cursor.acknowledge(WRITER, 7, 10)
+    assert hint(alone, client, consumer, WRITER).spans == ((6, 6),)
+    assert not any(isinstance(event, Replay) for event in alone.events)
+    cursor.acknowledge(WRITER, 1, 7)
+    assert hint(alone, client, consumer, WRITER).spans == ()
 
 
 def test_only_the_keeper_that_is_asked_answers_and_only_a_consumer_that_it_knows() -> None:
@@ -469,7 +486,7 @@ def test_a_closed_ledger_is_forgotten_after_a_week_unless_a_subscription_needs_i
     assert WRITER not in cursor
     assert WRITER not in ledgers
     assert other in cursor
-    found = page(alone, client, consumer)
+    found = page(alone, client, consumer, ledger=other)
     assert found is not None
     assert (found.ledger, found.spans) == (other, ((4, 5),))
     client.ack(consumer, 4, 5, other)

@@ -10,7 +10,7 @@ from fjm2.cell.outgoing import Replay, SendCommand, SendEntry
 from fjm2.cell.service.reasons import Reason
 from fjm2.cell.subscriber.outgoing import ConsumerReady, Deliver, Event, SendLeases, SendRequest, SessionOpened
 from fjm2.cell.subscriber.subscriber import Subscriber
-from fjm2.cell.wire.catch_up import CatchUpPage
+from fjm2.cell.wire.catch_up import CatchUpPage, CatchUpQuery
 from fjm2.cell.wire.commands import Heartbeat
 from fjm2.cell.wire.requests import Place, Request, SubscriptionFlag, decode_request
 
@@ -31,6 +31,7 @@ class Connection:
         self.subscriber: Subscriber[bytes] = Subscriber(self.node, Random(number), lambda frame: (frame, len(frame)))
         self.published: dict[Ledger, list[bytes]] = {}
         self.requests: list[Request] = []
+        self.queries: list[CatchUpQuery] = []
         self.packets: list[Act] = []
         self.told: list[Event[bytes]] = []
         self.delivered: list[tuple[Ledger, int, bytes, bool]] = []
@@ -57,6 +58,8 @@ class Connection:
                 case SendLeases():
                     cell.clients.receive_leases(message.content, now)
                 case SendCommand():
+                    if isinstance(message.command, CatchUpQuery):
+                        self.queries.append(message.command)
                     cell.receive(message.command.encode(), self.node, now)
             self.collect()
         self.subscriber.note_stored(self.ledger, self.sent, now)

@@ -5,8 +5,10 @@ from serving_cells import Alone
 from subscribed_cells import ORDERS, SHARED, WRITERS, Connection
 
 from fjm2.cell.service import judge
+from fjm2.cell.service.pages import PAGE_MESSAGES_MAX
 from fjm2.cell.service.reasons import Reason
 from fjm2.cell.subscriber import held_frames, request_line, session
+from fjm2.cell.subscriber.discovery import REST_S
 from fjm2.cell.subscriber.outgoing import (
     ConsumerClosed,
     ConsumerReady,
@@ -109,10 +111,17 @@ def test_what_an_earlier_consumer_may_have_got_is_flagged(alone: Alone, connecti
 
 
 def told(
-    connection: Connection, session: int, consumer: int, first: int, through: int, *spans: tuple[int, int]
+    connection: Connection,
+    session: int,
+    consumer: int,
+    first: int,
+    through: int,
+    *spans: tuple[int, int],
+    is_hint: bool = False,
 ) -> None:
     """Let a page come, of a keeper that knows of 3 acknowledged messages."""
     page = CatchUpPage(
+        is_hint=is_hint,
         reply_to=connection.node,
         consumer=connection.subscriber.number_of(consumer),
         cell_id=connection.alone.cell.cell_id,
@@ -154,10 +163,47 @@ def test_a_page_about_what_is_known_adds_only_what_is_new(connection: Connection
     assert connection.got() == list(range(1, 10))
 
 
+def asked(connection: Connection) -> set[bool]:
+    """Let time go by, and return the kinds of questions that were asked: True for messages, False for a search."""
+    connection.run_all(REST_S + 1.0)
+    return {query.is_exact for query in connection.queries}
+
+
+def test_a_page_that_comes_late_draws_no_question(connection: Connection) -> None:
+    number, consumer = live(connection)
+    connection.hear(*connection.publish(*[True] * PAGE_MESSAGES_MAX))
+    connection.queries.clear()
+    told(connection, number, consumer, 1, PAGE_MESSAGES_MAX, (1, PAGE_MESSAGES_MAX))
+    assert asked(connection) == {False}
+    assert connection.got() == list(range(1, PAGE_MESSAGES_MAX + 2))
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_what_a_page_had_no_room_for_is_not_asked_for_when_it_is_heard(connection: Connection, runs: int) -> None:
+    number, consumer = live(connection)
+    first, last = 2, PAGE_MESSAGES_MAX + 1
+    told(connection, number, consumer, first, last, (first, last))
+    connection.queries.clear()
+    place = connection.publish(*[True] * 2 * PAGE_MESSAGES_MAX)
+    count = place[2] // runs
+    for at in range(runs):
+        connection.hear(place[0], first + at * count, count)
+    assert asked(connection) == {False}
+    assert connection.got() == list(range(1, 2 * PAGE_MESSAGES_MAX + 2))
+
+
+def test_a_lost_end_is_found_by_a_search(connection: Connection) -> None:
+    live(connection)
+    connection.publish(True)
+    connection.run_all(REST_S + 1.0)
+    assert connection.got() == [1, 2]
+
+
 def test_a_plan_that_is_replaced_does_not_bring_back_what_is_decided(connection: Connection) -> None:
     number = connection.open()
     consumer = connection.subscribe(number)
     place = connection.publish(*[True] * 9)
+    told(connection, number, consumer, 1, 9, (9, 9), is_hint=True)
     told(connection, number, consumer, 1, 6, (5, 6))
     connection.run(1.0)  # frames 5 and 6 do not come, and are asked for again
     connection.packets.clear()
