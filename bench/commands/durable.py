@@ -117,6 +117,9 @@ def throughput(systems: tuple[str, ...], subscribers: int, as_json: bool, repeat
     Every message is persistent, and counts when all subscribers have acknowledged it. The publisher waits for no
     message by itself, but all are confirmed. A subscriber acknowledges 256 messages at once, and waits for that.
 
+    `copies` tells what went over the wire, as a multiple of the messages sent once: for FJM2 as it sends them when
+    nobody hears them, for brokers the bodies alone.
+
     \b
     Example: fjm2-bench durable throughput --systems fjm2,jetstream --repeat 5
              fjm2-bench durable throughput --systems fjm2 --subscribers 8
@@ -129,7 +132,7 @@ def throughput(systems: tuple[str, ...], subscribers: int, as_json: bool, repeat
         "publisher_us": ("publisher us", ".1f"),
         "servers_us": ("servers us", ".1f"),
         "subscribers_us": ("subscribers us", ".1f"),
-        "wire_ratio": ("on the wire", ".2f"),
+        "copies": ("copies", ".2f"),
     }
     title = f"{counted(options.count, 'message')} of {options.size} B to {subscribers}; us are of CPU, a message"
     _show(standings, "msgs_per_s", titles, title, as_json, options)

@@ -31,6 +31,7 @@ class ActiveMqDurable:
     """One broker, which does not replicate."""
 
     name = "activemq-kahadb"
+    is_brokerless = False
     settings = (
         "one broker, as it does not replicate; KahaDB, which syncs before it confirms (journalDiskSyncStrategy always, "
         "data only, journals written with zeros beforehand); OpenWire over TCP with its own Java client; publisher and "

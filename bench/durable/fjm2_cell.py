@@ -38,6 +38,8 @@ def uri_of(port: int) -> str:
 class Fjm2Cell:
     """A cell of keepers."""
 
+    is_brokerless = True
+
     def __init__(self, name: str, keepers: int) -> None:
         self.name = name
         self._keepers = keepers

@@ -42,6 +42,8 @@ cluster {{
 class JetStream:
     """JetStream with one way to sync."""
 
+    is_brokerless = False
+
     def __init__(self, name: str, sync: str, sync_text: str) -> None:
         self.name = name
         self._sync = sync

@@ -64,6 +64,8 @@ class DurableSystem(Protocol):
     """A system that keeps messages on disks for durable subscribers."""
 
     name: str
+    is_brokerless: bool
+    """True if a publisher needs no server to send."""
     settings: str
     """The system's settings, and what makes the comparison fair."""
 
