@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 from collections.abc import Callable, Generator, Iterator
 from random import Random
 from typing import Any
@@ -26,6 +27,7 @@ settings.load_profile("fjm2-ci" if IN_CI else "fjm2")
 # Tests start hundreds of processes. Half of the cost would be compiling modules again, and starting threads for linear
 # algebra, which the tests do not use.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False  # so that not every worker compiles the tests again, with their assertions rewritten
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Collecting thousands of tests makes hundreds of thousands of objects that stay. The garbage collector would visit them
@@ -127,10 +129,10 @@ _LONG_FILES = {
     "unit/test_house_rules.py": 14,
     "docs": 11,
 }
-_SHARING_FOLDERS = ("tests/spark/", "tests/report/")
-"""Folders whose test files share an expensive fixture: a Java virtual machine, or a report."""
+_SHARING = ("tests/spark/", "tests/report/", "tests/docs/test_docs_")
+"""Beginnings of the paths of test files that share an expensive fixture: a Java virtual machine, a report, a site."""
 _ON_ITS_OWN = "tests/spark/test_traces_mistakes.py"
-"""A file in one of these folders that does not use the shared fixture. It starts Spark in separate processes."""
+"""A file in one of these places that does not use the shared fixture. It starts Spark in separate processes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -157,15 +159,15 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, run all files of a folder on one worker if they share an expensive fixture."""
+    """With `--dist loadfile`, run files on one worker if they share an expensive fixture."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            folder = next((each for each in _SHARING_FOLDERS if nodeid.startswith(each)), None)
-            return folder if folder and not nodeid.startswith(_ON_ITS_OWN) else super()._split_scope(nodeid)
+            place = next((each for each in _SHARING if nodeid.startswith(each)), None)
+            return place if place and not nodeid.startswith(_ON_ITS_OWN) else super()._split_scope(nodeid)
 
     return ByFile(config, log)
 
