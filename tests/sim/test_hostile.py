@@ -15,6 +15,7 @@ from hostile.attacker import Attacker
 from hostile.datagrams import Fake, feedback, fti, item, request
 from hostile.limits import count_elements, resident_bytes
 from hostile.target import TARGET, Sight
+from representatives import representatives
 from victim import ME, Victim, fakes
 
 from fjm2.norm.core.config import Fec, ReceiverConfig, SenderConfig, Sync
@@ -51,7 +52,7 @@ def test_engine_withstands_all_attacks(is_forging: bool, arenas: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(Attacker(Random(1), Sight(1), True).campaigns))
-@pytest.mark.parametrize("cases", [300, pytest.param(800, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("cases", representatives([100, 300, 800], 100))
 def test_engine_withstands_each_attack(name: str, cases: int) -> None:
     attack(cases, SEED, only=name, is_forging=name.startswith("forged"))
 

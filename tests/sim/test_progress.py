@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from representatives import representatives
 from test_flow import Forger
 
 from fjm2.norm.core.config import Flow, SenderConfig
@@ -61,7 +62,7 @@ def group(seed: int) -> tuple[Network, Node, Node, Node]:
     return net, pub, sub, victim
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seed", representatives([0, 1], 0))
 def test_a_path_that_has_become_too_narrow_holds_the_others_up_for_ten_seconds_at_most(
     seed: int, is_telling: bool
 ) -> None:
@@ -82,7 +83,7 @@ def test_a_path_that_has_become_too_narrow_holds_the_others_up_for_ten_seconds_a
 
 
 @pytest.mark.usefixtures("is_telling")
-@pytest.mark.parametrize("rate_bps", [pytest.param(1e6, marks=pytest.mark.nightly), 3e5])
+@pytest.mark.parametrize("rate_bps", representatives([1e6, 3e5], 3e5))
 def test_a_slow_path_is_waited_for(rate_bps: float) -> None:
     config = SenderConfig(flow=Flow.MIN, rate_bps=None)
     net = Network(1)
@@ -100,7 +101,7 @@ def test_a_slow_path_is_waited_for(rate_bps: float) -> None:
     assert not slow.stats.bytes_lost
 
 
-@pytest.mark.parametrize("rtt_s", [0.01, 0.4, 8.0], ids=lambda rtt_s: f"{rtt_s:g} s away")
+@pytest.mark.parametrize("rtt_s", representatives([0.01, 0.4, 8.0], 8.0), ids=lambda rtt_s: f"{rtt_s:g} s away")
 def test_who_confirms_a_little_and_then_only_says_that_it_lives_is_given_up(rtt_s: float) -> None:
     """One that pretends to be far away makes requests for confirmation rare, and is given up as soon."""
     net = Network(1, delay_s=0.002)
@@ -186,7 +187,7 @@ def slow_down_one(seed: int, fast: int) -> None:
     assert not pub.events(ReceiverEvicted)
 
 
-@pytest.mark.parametrize(("seed", "fast"), [(0, 1), (1, 3), (2, 12)])
+@pytest.mark.parametrize(("seed", "fast"), representatives([(0, 1), (1, 3), (2, 12)], (1, 3)))
 def test_a_slow_path_draws_few_repairs_and_loses_nothing(seed: int, fast: int) -> None:
     slow_down_one(seed, fast)
 

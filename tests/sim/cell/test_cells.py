@@ -1,10 +1,12 @@
 """Tests of whole cells in virtual time: promises under random faults, takeovers, and rules broken by hand."""
 
 import os
+from functools import cache
 
 import broken_rules
 import pytest
 from cells import BrokenPromiseError, World, wander
+from representatives import representatives
 
 from fjm2.cell.outgoing import State
 
@@ -24,14 +26,20 @@ def wandered(seed: int, *, keepers: int = 3, seconds: float = 20.0, disks_lost: 
     return world
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 8))
+@cache
+def kept(seed: int) -> World:
+    """Return a cell of three that `wandered` and lost disks, the same one for all tests: no rule is broken in it."""
+    return wandered(seed, disks_lost=4)
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 32))
 def test_promises_hold_through_kills_power_cuts_and_partitions(seed: int) -> None:
     wandered(seed)
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 8))
+@pytest.mark.parametrize("seed", range(SEED, SEED + 18))
 def test_promises_hold_when_disks_are_lost(seed: int) -> None:
-    wandered(seed, disks_lost=4)
+    kept(seed)
 
 
 @pytest.mark.parametrize("keepers", [1, 5])
@@ -57,7 +65,7 @@ def test_promises_hold_for_many_seeds(seed: int) -> None:
 
 def test_random_faults_reach_every_state() -> None:
     """The tests above mean something only if takeovers and lost disks happen in them."""
-    worlds = [wandered(seed, disks_lost=4) for seed in range(SEED, SEED + 4)]
+    worlds = [kept(seed) for seed in range(SEED, SEED + 4)]
     reached = {state for world in worlds for state, times in world.states.items() if times}
     assert reached >= {State.FOLLOWER, State.CANDIDATE, State.RECOVERING, State.CLAIMING, State.SERVING, State.AMNESIAC}
     assert sum(len(world.managers) for world in worlds) >= 6
@@ -160,7 +168,9 @@ def test_a_spare_replaces_a_member_that_stays_away_for_a_minute() -> None:
     world.check_end()
 
 
-@pytest.mark.parametrize("name", broken_rules.BROKEN)
+@pytest.mark.parametrize(
+    "name", representatives(broken_rules.BROKEN, "confirm before sync", "lease too long", "close without reports")
+)
 def test_a_broken_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rule is needed, and the simulator sees that: a simulator that never fails proves nothing."""
     break_rule, disks_lost = broken_rules.BROKEN[name]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from cells import Keeper, World
 from keeper_disks import CONFIG
+from representatives import representatives
 
 from fjm2.cell.outgoing import Replay, State
 from fjm2.cell.stored_tracker import Standing
@@ -69,7 +70,7 @@ def check_with_more_room(world: World) -> None:
     world.check_end()
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 10))
+@pytest.mark.parametrize("seed", representatives(range(SEED, SEED + 10), SEED, SEED + 1, SEED + 2))
 def test_the_two_that_are_behind_find_a_manager(seed: int) -> None:
     world = full_world(seed, 24, 24, 24)
     *behind, ahead = sorted(world.keepers, key=stored)
@@ -77,7 +78,7 @@ def test_the_two_that_are_behind_find_a_manager(seed: int) -> None:
     check_with_more_room(world)
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 6))
+@pytest.mark.parametrize("seed", representatives(range(SEED, SEED + 6), SEED, SEED + 1, SEED + 2))
 def test_a_store_that_is_too_small_for_what_others_hold_leaves_the_service_to_them(seed: int) -> None:
     """Two of three confirm what the smallest has no room for. It is elected, and lets another one come."""
     small = seed % 3

@@ -1,10 +1,12 @@
 """Tests of durable subscribers of whole cells, in virtual time."""
 
 import os
+from functools import cache
 
 import broken_services
 import pytest
 from cells import BrokenPromiseError, wander
+from representatives import representatives
 from service_worlds import ServiceWorld
 
 from fjm2.cell.service.reasons import Reason
@@ -32,17 +34,24 @@ def wandered(seed: int, *, keepers: int = 3) -> ServiceWorld:
     return world
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 8))
+@cache
+def kept(seed: int) -> ServiceWorld:
+    """Return a cell of three that `wandered`, the same one for all tests: no rule is broken in it."""
+    return wandered(seed)
+
+
+@pytest.mark.parametrize("seed", representatives(range(SEED, SEED + 8), SEED, SEED + 1, SEED + 2))
 def test_subscribers_get_what_they_are_promised(seed: int) -> None:
-    wandered(seed)
+    kept(seed)
 
 
-@pytest.mark.parametrize("keepers", [1, 5])
+@pytest.mark.parametrize("keepers", representatives([1, 5], 1))
 def test_subscribers_of_cells_of_one_and_of_five(keepers: int) -> None:
     wandered(SEED, keepers=keepers)
 
 
-@pytest.mark.parametrize("seed", range(SEED + 1, SEED + 4))  # with the first one nothing is left
+# With the first seed nothing is left.
+@pytest.mark.parametrize("seed", representatives(range(SEED + 1, SEED + 4), SEED + 2))
 def test_messages_of_closed_ledgers_reach_their_subscribers(seed: int) -> None:
     """Everybody goes for so long that their ledgers are closed. What was confirmed is there when they come back."""
     world = ServiceWorld(seed, loss=0.08, slow_syncs=0.2)
@@ -70,9 +79,7 @@ def test_subscribers_get_what_they_are_promised_for_many_seeds(seed: int) -> Non
 
 def test_random_faults_reach_what_is_promised() -> None:
     """The tests above mean something only if messages are delivered again, sessions lapse, and requests are refused."""
-    worlds = [wandered(seed) for seed in range(SEED, SEED + 5)]
-    counts = {key for world in worlds for key, count in world.model.counts.items() if count}
-    assert counts >= {
+    wanted = {
         "deliveries",
         "redeliveries",
         "acknowledgements",
@@ -87,11 +94,29 @@ def test_random_faults_reach_what_is_promised() -> None:
         "subscriptions passed",
         "delayed deliveries",
     }
-    refusals = {reason for world in worlds for reason in world.model.refusals}
-    assert refusals >= {Reason.CLIENT_ID_TAKEN, Reason.CONSUMER_ACTIVE, Reason.NOT_HELD}
+    wanted |= {Reason.CLIENT_ID_TAKEN, Reason.CONSUMER_ACTIVE, Reason.NOT_HELD}
+    for seed in range(SEED, SEED + 5):
+        model = kept(seed).model
+        wanted -= {key for key, count in model.counts.items() if count} | set(model.refusals)
+        if not wanted:
+            return
+    assert not wanted
 
 
-@pytest.mark.parametrize("name", broken_services.BROKEN)
+FOUND_SOON = (
+    "share client ids",
+    "trust ended sessions",
+    "release for one",
+    "forget cursors",
+    "hand out twice",
+    "hand out early",
+    "apply without requests",
+    "trust one keeper",
+)
+"""Rules of `make test`, one of each kind: of sessions, acknowledgements, hands, delays, requests and pages."""
+
+
+@pytest.mark.parametrize("name", representatives(broken_services.BROKEN, *FOUND_SOON))
 def test_a_broken_rule_of_the_service_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rule is needed, and the simulator sees that."""
     broken_services.BROKEN[name](monkeypatch)
