@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic, perf_counter, time
 from typing import Final, Protocol
 
-from fjm2.messages.batches.frame_run import RUN_BYTES_MIN, find_run
+from fjm2.messages.batches.frame_run import RUN_BYTES_MIN, FrameRun, Frames, find_run
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import MessageFormatError
 from fjm2.messages.frame import (
@@ -45,7 +45,7 @@ from .files.incoming_files import IncomingFiles
 from .losses.kinds import Gap, Loss
 from .losses.senders import Sender, SenderTable, Stream
 from .reports import BusReport
-from .routing.targets import Received, ReceivedRun, Subscription, Targets, TargetTable
+from .routing.targets import Received, ReceivedRun, RunSubscription, Subscription, Targets, TargetTable
 from .statistics import BusStats
 from .transactions import Transactions
 
@@ -70,12 +70,12 @@ class RunTap(Protocol):
         """True if the tap can take nothing more for now. Senders wait then, as for a subscription. The owner of the tap
         calls `Router.resume` when it has room again."""
 
-    def take_run(self, sender_id: int, frames: list[Frame]) -> None:
-        """Take the frames that end in one run of a lane, in order, each exactly once. Must not raise or wait.
+    def take_run(self, sender_id: int, frames: Frames) -> None:
+        """Take frames that end in one run of a lane, in order, each exactly once. Must not raise or wait.
 
         They are of all destinations, with or without a subscriber here. `sender_id` is the node id of the lane. Frames
-        are views of a larger buffer that nobody changes: slice what is to be kept. `columns_of(frames)` in
-        `fjm2.messages.ledgers.run_columns` reads them all at once.
+        are views of a larger buffer that nobody changes: slice what is to be kept. `joined_columns` in
+        `fjm2.messages.ledgers.run_columns` reads those of several runs at once.
         """
 
 
@@ -201,8 +201,8 @@ class Router:
             stream.skip_to = None
         stream.bytes += len(data)
         held = reader.held_bytes
-        may_be_run = held + len(data) >= RUN_BYTES_MIN
-        if may_be_run and self.targets.batched and not self.taps and not self.targets.has_patterns:
+        may_be_run = held + len(data) >= RUN_BYTES_MIN and not self.targets.has_patterns
+        if may_be_run and (self.targets.batched or self.taps):
             frames = self._receive_runs(data, marks, sender, stream)
         else:
             frames = reader.feed(data, marks)
@@ -216,7 +216,7 @@ class Router:
                 self.transactions.note_gap(self.table.reset_longest())
 
     def _receive_runs(self, data: bytes, marks: Sequence[int], sender: Sender, stream: Stream) -> list[Frame]:
-        """Deliver the messages that consumers of batches get together. Return the frames behind them."""
+        """Deliver the messages that taps, or consumers of batches, get together. Return the frames behind them."""
         frames, data, at, before = stream.reader.split(data, marks)
         if not data:
             return frames
@@ -225,17 +225,9 @@ class Router:
             self.hand_out(frames, sender)
         is_held = sender in self._held
         while not is_held and at + HEADER_BYTES <= len(data):
-            header: Header = HEADER.unpack_from(data, at)
-            one = self.targets.run_subscription(data, at, header) if is_valid(header) else None
-            if one is None or self.table.may_have_gap(sender, one):
-                break
-            found = find_run(data, at, header, stream.reader.frame_bytes_max)
+            found = self._hand_out_run(data, at, sender, stream.reader.frame_bytes_max)
             if found is None:
                 break
-            one.deliver_run(ReceivedRun(found.to_be_kept(), sender.node_id))
-            self._stats.deliveries += len(found)
-            if one.is_full:
-                self._full[one] = None
             stream.frames += len(found)
             sender.latest = HEADER.unpack_from(data, int(found.starts[-1]))
             at = found.end
@@ -243,8 +235,32 @@ class Router:
         if not is_held:
             return frames
         stream.frames += len(frames)
+        self._full.update(_full_after(self.taps, frames, sender.node_id))
         self._held[sender] += frames
         return []
+
+    def _hand_out_run(self, data: bytes, at: int, sender: Sender, frame_bytes_max: int) -> FrameRun | None:
+        """Hand out the frames from an index on that are alike, and return them. Return None, and do nothing, if there
+        are too few of them, or if somebody gets them one by one."""
+        header: Header = HEADER.unpack_from(data, at)
+        if not is_valid(header):
+            return None
+        one: RunSubscription | None = None
+        if not self.taps or header[DESTINATION_HASH] in self.by_hash:
+            one = self.targets.run_subscription(data, at, header)
+            if self.taps or one is None or self.table.may_have_gap(sender, one):
+                return None
+        found = find_run(data, at, header, frame_bytes_max)
+        if found is None:
+            return None
+        if one is None:
+            self._full.update(_full_after(self.taps, found, sender.node_id))
+        else:
+            one.deliver_run(ReceivedRun(found.to_be_kept(), sender.node_id))
+            self._stats.deliveries += len(found)
+            if one.is_full:
+                self._full[one] = None
+        return found
 
     def note_gap(self, sender_id: int, object_id: int) -> None:
         """Note that bytes of a stream are lost. For each subscription, the next message from the sender will be
@@ -367,11 +383,7 @@ class Router:
 
     def _route_slowly(self, frames: list[Frame], sender: Sender) -> None:
         """Do the same as `_route` if there are taps or patterns."""
-        found = [frame for frame in frames if frame[4] is not SKIPPED_HEADER]
-        for tap in self.taps if found else ():
-            tap.take_run(sender.node_id, found)
-            if tap.is_full:
-                self._full[tap] = None
+        self._full.update(_full_after(self.taps, frames, sender.node_id))
         (self._route_by_pattern if self.targets.has_patterns else self._route)(frames, sender)
 
     def _route_by_pattern(self, frames: list[Frame], sender: Sender) -> None:
@@ -495,6 +507,17 @@ class Router:
         if not self.targets.delayed.hold(due_ms, end - start, subscriptions, deliver):
             for one in subscriptions:
                 one.miss(header, Loss.OVERFLOW)
+
+
+def _full_after(taps: Iterable[RunTap], frames: Frames, sender_id: int) -> dict[Subscription | RunTap, None]:
+    """Pass frames to taps, and return those that are full then."""
+    if isinstance(frames, list):
+        frames = [frame for frame in frames if frame[4] is not SKIPPED_HEADER]
+    if not len(frames):
+        return {}
+    for tap in taps:
+        tap.take_run(sender_id, frames)
+    return dict.fromkeys(tap for tap in taps if tap.is_full)
 
 
 class TaskLoop(Protocol):

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from fjm2.base.ledger import Ledger
 from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
 from fjm2.bus.ledgers.ledger_tap import NumberedFrames, NumberedRun, one_run
+from fjm2.messages.batches.frame_run import FrameRun, Frames
 from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG
 from fjm2.messages.frame import Frame
-from fjm2.messages.header import DESTINATION_HASH, NOT_WHOLE, PERSISTENT, RETAINED, SECTION_BYTES
-from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES
-from fjm2.messages.ledgers.run_columns import RunColumns, columns_of, joined_columns
+from fjm2.messages.header import DESTINATION_HASH, NOT_WHOLE, PERSISTENT, RETAINED
+from fjm2.messages.ledgers.run_columns import RunColumns, columns_of, joined_columns, numbered_frames
 from fjm2.store.laid_frames import LaidFrames
 
 from .counts import KeeperCounts
@@ -81,23 +81,28 @@ class FrameIntake:
         self._counts = counts
         self._clock = clock
         self._on_taken = on_taken
-        self._gathered: dict[int, list[list[Frame]]] = {}
+        self._gathered: dict[int, list[Frames]] = {}
         """Frames that were not taken yet, by sender."""
         self.gathered_bytes = 0
         """Bytes that these keep in memory, which are those of all that came in one run with them."""
         self.has_decisions = False
         """True if some of them are decisions."""
 
-    def gather(self, sender_id: int, frames: list[Frame]) -> bool:
-        """Keep the frames that end in one run of a lane until `take_gathered`: many cost little more than one. Return
-        False if none of them is the cell's."""
-        numbered = [frame for frame in frames if frame[4][SECTION_BYTES] >= LEDGER_SECTION_BYTES]
-        if not numbered:
+    def gather(self, sender_id: int, frames: Frames) -> bool:
+        """Keep frames of one run of a lane until `take_gathered`: many cost little more than one. Return False if none
+        of them is the cell's."""
+        numbered = numbered_frames(frames)
+        if isinstance(numbered, FrameRun):
+            header, kept_bytes = numbered.header, len(numbered.buffer)
+        elif numbered:
+            header = numbered[0][4]
+            kept_bytes = sum(map(len, {id(frame[0]): frame[0] for frame in numbered}.values()))
+        else:
             return False
         self._gathered.setdefault(sender_id, []).append(numbered)
-        self.gathered_bytes += sum(map(len, {id(frame[0]): frame[0] for frame in numbered}.values()))
+        self.gathered_bytes += kept_bytes
         # A manager sends nothing but decisions.
-        self.has_decisions = self.has_decisions or numbered[0][4][DESTINATION_HASH] == DECISIONS.frame_hash
+        self.has_decisions = self.has_decisions or header[DESTINATION_HASH] == DECISIONS.frame_hash
         return True
 
     def take_gathered(self) -> None:

@@ -35,6 +35,7 @@ from fjm2.cell.outgoing import (
 from fjm2.cell.wire.commands import Fetch
 from fjm2.cell.wire.last_values import VALUES_QUERY
 from fjm2.cell.wire.ranges import DECISION_LANE
+from fjm2.messages.batches.frame_run import Frames
 from fjm2.messages.frame import Frame
 from fjm2.norm import Sync
 from fjm2.store.drive.committer import Committer
@@ -143,7 +144,7 @@ class Keeper:
         register_counted(self)
         self._advance()
 
-    def take_run(self, sender_id: int, frames: list[Frame]) -> None:
+    def take_run(self, sender_id: int, frames: Frames) -> None:
         """Gather the frames of a run of some lane until the next commit. Implements `RunTap`."""
         if self._intake.gather(sender_id, frames):
             self._settle_soon()

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fjm2.base.ledger import DELAYED_LANE, Ledger
+from fjm2.messages.batches.frame_run import Frames
 from fjm2.messages.frame import Frame
-from fjm2.messages.header import DELAYED, FILE, SECTION_BYTES
-from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES
-from fjm2.messages.ledgers.run_columns import RunColumns, joined_columns
+from fjm2.messages.header import DELAYED, FILE
+from fjm2.messages.ledgers.run_columns import RunColumns, joined_columns, numbered_frames
 
 from ..lane import LANE_OF_PRIORITY
 from .destinations import DECISIONS
@@ -97,15 +97,15 @@ class LedgerTap:
         self._hearer = hearer
         self._on_gathered = on_gathered
         self._wanted: NDArray[np.int64] = np.empty(0, np.int64)
-        self._gathered: list[list[Frame]] = []
+        self._gathered: list[Frames] = []
 
     def want(self, hashes: Iterable[int]) -> None:
         """Pass on the frames to these destinations from now on, and only the numbers of all others."""
         self._wanted = np.array(sorted(hashes), np.int64)
 
-    def take_run(self, sender_id: int, frames: list[Frame]) -> None:  # noqa: ARG002 - the ledger tells the sender
-        """Keep the frames that end in one run of a lane until `take_gathered`: many cost little more than one."""
-        numbered = [frame for frame in frames if frame[4][SECTION_BYTES] >= LEDGER_SECTION_BYTES]
+    def take_run(self, sender_id: int, frames: Frames) -> None:  # noqa: ARG002 - the ledger tells the sender
+        """Keep the frames of one run of a lane until `take_gathered`: many cost little more than one."""
+        numbered = numbered_frames(frames)
         if numbered:
             self._gathered.append(numbered)
             if len(self._gathered) == 1:
@@ -115,43 +115,43 @@ class LedgerTap:
         """Pass on all that was gathered."""
         if self._gathered:
             gathered, self._gathered = self._gathered, []
-            self._take(joined_columns(gathered), [frame for run in gathered for frame in run])
+            self._take(joined_columns(gathered))
 
     def take(self, frames: list[Frame]) -> None:
         """Pass frames on now. Those without a number are for nobody."""
         if frames:
-            self._take(joined_columns([frames]), frames)
+            self._take(joined_columns([frames]))
 
-    def _take(self, columns: RunColumns, frames: list[Frame]) -> None:
+    def _take(self, columns: RunColumns) -> None:
         intact = columns.intact()
         self.frames_broken += int(np.count_nonzero(columns.has_number)) - int(np.count_nonzero(intact))
         if intact.all() and columns.are_one_run():  # as nearly all are
             run = one_run(columns, self._kind_of(int(columns.headers["destination_hash"][0])))
-            self._pass_run(frames, run)
+            self._pass_run(columns, run)
             return
         places = np.flatnonzero(intact)
         if len(places):
-            self._pass_on(columns, frames, places)
+            self._pass_on(columns, places)
 
     def _kind_of(self, frame_hash: int) -> int:
         if frame_hash == DECISIONS.frame_hash:
             return _DECISION
         return frame_hash if frame_hash in self._wanted else _OTHER
 
-    def _pass_on(self, columns: RunColumns, frames: list[Frame], places: NDArray[np.intp]) -> None:
+    def _pass_on(self, columns: RunColumns, places: NDArray[np.intp]) -> None:
         hashes = columns.headers["destination_hash"][places].astype(np.int64)
         kinds = np.where(np.isin(hashes, self._wanted), hashes, _OTHER)
         kinds[hashes == DECISIONS.frame_hash] = _DECISION
         for run in NumberedFrames(columns, places).runs(kinds):
-            self._pass_run(frames, run)
+            self._pass_run(columns, run)
 
-    def _pass_run(self, frames: list[Frame], run: NumberedRun) -> None:
+    def _pass_run(self, columns: RunColumns, run: NumberedRun) -> None:
         hearer = self._hearer
         ledger, first, kind, place, count = run
         if kind == _OTHER:
             hearer.receive_others(ledger, first, count)
         elif kind == _DECISION:
-            for index, (buffer, _, body, end, _) in enumerate(frames[place : place + count], first):
-                hearer.receive_entry(ledger, index, buffer[body:end])
+            for index in range(count):
+                hearer.receive_entry(ledger, first + index, columns.body(place + index))
         else:
-            hearer.receive_frames(kind, ledger, first, frames[place : place + count])
+            hearer.receive_frames(kind, ledger, first, columns.frames(place, count))

@@ -81,7 +81,7 @@ class ReceivedRun:
 
     def messages(self) -> Iterator[Received]:
         """Return the messages one by one."""
-        for buffer, start, body, end, header in self.frames.frames():
+        for buffer, start, body, end, header in self.frames:
             yield Received(buffer[start:body], buffer[body:end], header, self.sender_id, None)
 
 

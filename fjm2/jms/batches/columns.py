@@ -36,7 +36,7 @@ def _run_column(item: RunDelivery, name: str) -> NDArray[Any]:
     column = None if name in HEADERS else frames.column(name)
     if column is not None:
         return column
-    return _array_of([look_up(buffer, start, header, name) for buffer, start, _, _, header in frames.frames()])
+    return _array_of([look_up(buffer, start, header, name) for buffer, start, _, _, header in frames])
 
 
 def _look_up(delivery: Delivery, name: str) -> PropertyValue:

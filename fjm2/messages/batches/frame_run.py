@@ -1,8 +1,8 @@
 """Runs of received frames that are alike: found, read and delivered together, without a step for each frame."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,17 +94,19 @@ class FrameRun:
             FrameRun(self.buffer, self.starts[count:], self.end, header, sizes[1]),
         )
 
+    def indexes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the indexes at which the frames begin, at which their bodies begin, and at which the frames end."""
+        if self.sizes is None:
+            bodies = self.starts + body_place(self.header)
+        else:
+            bodies = self.starts + self.sizes.sum(axis=1) + (HEADER_BYTES + self.header[NAME_BYTES])
+        return self.starts, bodies, np.append(self.starts[1:], self.end)
+
     def places(self) -> Iterator[tuple[int, int, int]]:
         """Return the indexes at which each frame begins, its body begins, and the frame ends."""
-        starts = self.starts.tolist()
-        if self.sizes is None:
-            bodies = (self.starts + body_place(self.header)).tolist()
-        else:
-            bodies = (self.starts + self.sizes.sum(axis=1) + (HEADER_BYTES + self.header[NAME_BYTES])).tolist()
-        return zip(starts, bodies, [*starts[1:], self.end], strict=True)
+        return zip(*(column.tolist() for column in self.indexes()), strict=True)
 
-    def frames(self) -> Iterator[Frame]:
-        """Return the frames one by one."""
+    def __iter__(self) -> Iterator[Frame]:
         for start, body, end in self.places():
             yield self.buffer, start, body, end, HEADER.unpack_from(self.buffer, start)
 
@@ -140,6 +142,10 @@ class FrameRun:
         content = np.ascontiguousarray(cells[:, value_at + 1 : value_at + 1 + CONTENT_BYTES[tag]])
         column = content.view(kind)[:, 0]
         return column.astype(column.dtype.newbyteorder("="))
+
+
+Frames: TypeAlias = Sequence[Frame] | FrameRun
+"""Frames of one run, one by one or alike. Either gives them one by one to a loop."""
 
 
 def find_run(data: bytes, at: int, header: Header, frame_bytes_max: int) -> FrameRun | None:
@@ -194,7 +200,12 @@ def _equal_frames(data: bytes, starts: NDArray[np.int64], length: int, header: H
     words = np.ndarray((count, _ALIKE_BYTES // 8), np.uint64, data, first, (length, 8))
     names = np.ndarray((count, header[NAME_BYTES]), np.uint8, data, first + HEADER_BYTES, (length, 1))
     expirations = np.ndarray((count,), np.uint64, data, first + _EXPIRATION_AT, (length,))
-    if (words == words[0]).all() and (names == names[0]).all() and not expirations.any():
+    # To compare bytes takes a third of the time of comparing arrays.
+    if (
+        words.tobytes() == data[first : first + _ALIKE_BYTES] * count
+        and names.tobytes() == data[first + HEADER_BYTES : first + HEADER_BYTES + header[NAME_BYTES]] * count
+        and expirations.tobytes() == bytes(expirations.nbytes)
+    ):
         return count
     same = (words == words[0]).all(axis=1) & (names == names[0]).all(axis=1) & (expirations == 0)
     return int(same.argmin())

@@ -1,14 +1,16 @@
 """Columns of frames from runs of a lane: all that a keeper needs to store them, without a step for each frame."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..batches.array_writer import HEADERS
-from ..frame import Frame
-from ..header import DELAYED
+from ..batches.frame_run import FrameRun, Frames, find_run
+from ..frame import FRAME_BYTES_MAX, Frame
+from ..header import DELAYED, HEADER, SECTION_BYTES
+from .ledger_number import LEDGER_SECTION_BYTES
 from .number_columns import intact_at, rows_at, sections_at
 
 
@@ -57,10 +59,17 @@ class RunColumns:
     def intact(self) -> NDArray[np.bool_]:
         """Return True for each frame that has a number, and whose checksum is right."""
         intact = self.has_number.copy()
-        numbered = np.flatnonzero(intact)
-        columns = (self.starts[numbered].tolist(), self._bodies[numbered].tolist(), self.ends[numbered].tolist())
-        intact[numbered] = intact_at(self.buffer, list(zip(*columns, strict=True)), self.sections[numbered])
+        starts, bodies, ends = self.starts, self._bodies, self.ends
+        if intact.all():
+            return intact_at(self.buffer, starts, bodies, ends, self.sections)
+        intact[intact] = intact_at(self.buffer, starts[intact], bodies[intact], ends[intact], self.sections[intact])
         return intact
+
+    def frames(self, place: int, count: int) -> list[Frame]:
+        """Return consecutive frames one by one. They are views of the buffer."""
+        buffer, unpack, chosen = self.buffer, HEADER.unpack_from, slice(place, place + count)
+        places = (column[chosen].tolist() for column in (self.starts, self._bodies, self.ends))
+        return [(buffer, start, body, end, unpack(buffer, start)) for start, body, end in zip(*places, strict=True)]
 
     def body(self, index: int) -> bytes:
         """Return a copy of the body of a frame."""
@@ -102,33 +111,59 @@ def _groups(frames: Sequence[Frame]) -> Iterator[Sequence[Frame]]:
         first = end
 
 
-def columns_of(frames: Sequence[Frame]) -> Iterator[RunColumns]:
+def columns_of(frames: Frames) -> Iterator[RunColumns]:
     """Yield the columns of frames that a `RunTap` gets, without copying them: one for each buffer."""
+    if isinstance(frames, FrameRun):
+        yield RunColumns(frames.buffer, *frames.indexes())
+        return
     for group in _groups(frames):
         _, starts, bodies, ends, _ = zip(*group, strict=True)
         yield RunColumns(group[0][0], np.array(starts, np.int64), np.array(bodies, np.int64), np.array(ends, np.int64))
 
 
-def joined_columns(runs: Iterable[Sequence[Frame]]) -> RunColumns:
+def joined_columns(runs: Sequence[Frames]) -> RunColumns:
     """Return the columns of the frames of several runs, which are copied end to end. There must be one frame at least.
 
     What is done with columns takes much longer for each of them than for each frame: a copy is cheaper.
     """
-    pieces: list[memoryview] = []
+    parts = [part for run in runs for part in ((run,) if isinstance(run, FrameRun) else _groups(run))]
+    pieces = [_piece(part) for part in parts]
+    buffer = b"".join(pieces)
+    # Frames that are alike are found faster once more than put together.
+    found = find_run(buffer, 0, HEADER.unpack_from(buffer), FRAME_BYTES_MAX)
+    if found is not None and found.end == len(buffer):
+        return RunColumns(buffer, *found.indexes())
+    return RunColumns(buffer, *_joined_indexes(parts, pieces))
+
+
+def _piece(part: Frames) -> memoryview:
+    """Return the bytes from the first frame to the last, which are in one buffer."""
+    if isinstance(part, FrameRun):
+        return memoryview(part.buffer)[int(part.starts[0]) : part.end]
+    return memoryview(part[0][0])[part[0][1] : part[-1][3]]
+
+
+def _joined_indexes(parts: Sequence[Frames], pieces: Sequence[memoryview]) -> Iterator[NDArray[np.int64]]:
+    """Yield the indexes at which frames begin, at which their bodies begin, and at which they end, in the pieces that
+    were put end to end."""
     places: tuple[list[int], list[int], list[int]] = [], [], []
     shifts: list[int] = []
-    counts: list[int] = []
     size = 0
-    for run in runs:
-        for group in _groups(run):
-            _, *found, _ = zip(*group, strict=True)
-            for column, part in zip(places, found, strict=True):
-                column += part
-            start, end = found[0][0], found[2][-1]
-            pieces.append(memoryview(group[0][0])[start:end])
-            shifts.append(size - start)
-            counts.append(len(group))
-            size += end - start
-    shift = np.repeat(np.array(shifts, np.int64), counts)
-    starts, bodies, ends = (np.array(column, np.int64) + shift for column in places)
-    return RunColumns(b"".join(pieces), starts, bodies, ends)
+    for part, piece in zip(parts, pieces, strict=True):
+        found = part.places() if isinstance(part, FrameRun) else ((start, body, end) for _, start, body, end, _ in part)
+        columns = list(zip(*found, strict=True))
+        for column, more in zip(places, columns, strict=True):
+            column += more
+        shifts.append(size - columns[0][0])
+        size += len(piece)
+    shift = np.repeat(np.array(shifts, np.int64), list(map(len, parts)))
+    for column in places:
+        yield np.array(column, np.int64) + shift
+
+
+def numbered_frames(frames: Frames) -> list[Frame] | FrameRun:
+    """Return the frames that may have a number. It is not looked at, as that takes less time for many runs at once."""
+    if not isinstance(frames, FrameRun):
+        return [frame for frame in frames if frame[4][SECTION_BYTES] >= LEDGER_SECTION_BYTES]
+    sections = frames.header[SECTION_BYTES] if frames.sizes is None else int(frames.sizes[:, 1].max())
+    return frames if sections >= LEDGER_SECTION_BYTES else []

@@ -24,8 +24,9 @@ from fjm2.cell.wire.records import Record, Subscription, TableRecord
 from fjm2.cell.wire.requests import Place
 from fjm2.cell.wire.stored import STORED_TYPE
 from fjm2.keeper.storage import JournalStorage, member_of, remember
+from fjm2.messages.batches.frame_run import Frames
 from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG, Destination, TopicPattern
-from fjm2.messages.frame import Frame, FrameReader
+from fjm2.messages.frame import FrameReader
 from fjm2.messages.header import DESTINATION_HASH, FLAGS, PRIORITY
 from fjm2.messages.ledgers.ledger_number import is_intact, ledger_number_of
 from fjm2.norm import Sync
@@ -193,7 +194,7 @@ class LocalKeeper:
             self.call(lambda cell: cell.receive_stored_request(producer_id, request.sender_id))  # noqa: B023
         self.tells_unasked = tells_unasked
 
-    def take_run(self, sender_id: int, frames: list[Frame]) -> None:
+    def take_run(self, sender_id: int, frames: Frames) -> None:
         """Take the frames of a run. Implements `RunTap`."""
         if self.is_cut_off:
             return

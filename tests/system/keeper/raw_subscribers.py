@@ -27,6 +27,7 @@ from fjm2.cell.wire.requests import (
     SubscriptionFlag,
     encode_request,
 )
+from fjm2.messages.batches.frame_run import Frames
 from fjm2.messages.destination import Topic
 from fjm2.messages.frame import Frame
 from fjm2.messages.ledgers.run_columns import columns_of
@@ -66,7 +67,7 @@ class RawSubscriber:
 
     is_full = False
 
-    def take_run(self, _: int, frames: list[Frame]) -> None:
+    def take_run(self, _: int, frames: Frames) -> None:
         for columns in columns_of(frames):
             for place in range(len(columns)):
                 if columns.headers["destination_hash"][place] == DECISIONS.frame_hash:

@@ -12,6 +12,7 @@ from fjm2.bus.ledgers.destinations import REQUESTS
 from fjm2.keeper.counts import KeeperCounts
 from fjm2.keeper.decisions import entry_frame
 from fjm2.keeper.intake import FrameIntake
+from fjm2.messages.batches.frame_run import find_run
 from fjm2.messages.destination import Destination, Queue, TemporaryQueue, Topic
 from fjm2.messages.frame import FrameReader, FrameWriter
 from fjm2.messages.header import PERSISTENT, Kind
@@ -326,3 +327,36 @@ def test_only_persistent_messages_to_topics_are_values(
     cell, values = taken_values(value_frame(destination, 1, flags), *others)
     assert cell.calls[0][0] == "counted"
     assert values == []
+
+
+def test_frames_that_are_alike_are_gathered_as_those_one_by_one() -> None:
+    random = Random(11)
+    for _ in range(200):
+        cell, expected, sequence = Taken(), list[tuple[object, ...]](), 1
+        intake = FrameIntake(cell, cell, KeeperCounts(), lambda: 1.0)
+        for _ in range(random.randrange(1, 5)):
+            destination, body = random.choice([QUEUE, TOPIC]), bytes(random.randrange(40))
+            frames = [frame(destination, sequence + place, body) for place in range(random.randrange(8, 30))]
+            sequence += len(frames) + (random.random() < 0.3)
+            if random.random() < 0.3:
+                frames[-1] = frames[-1][:-1] + b"?"
+            data = b"".join(frames)
+            found = FrameReader().feed(data, (0,))
+            run = find_run(data, 0, found[0][4], 1 << 20)
+            assert run is not None
+            before = intake.gathered_bytes
+            assert intake.gather(NODE, random.choice([run, found]))
+            assert intake.gathered_bytes == before + len(data)
+            expected += [call for each in frames for call in by_frame(taken(each)[0])]
+        intake.take_gathered()
+        assert by_frame(cell) == sorted(expected, key=repr)
+
+
+def test_alike_frames_without_numbers_are_not_gathered() -> None:
+    cell = Taken()
+    intake = FrameIntake(cell, cell, KeeperCounts(), lambda: 1.0)
+    plain = b"".join(FrameWriter(1).write_body(int(Kind.BYTES), b"", b"body", TOPIC, 0, 4, 1)) * 20
+    run = find_run(plain, 0, FrameReader().feed(plain, (0,))[0][4], 1 << 20)
+    assert run is not None
+    assert not intake.gather(NODE, run)
+    assert intake.gathered_bytes == 0

@@ -4,6 +4,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -415,6 +416,29 @@ def test_joined_columns_are_those_of_all_runs() -> None:
     assert columns.headers["priority"].tolist() == [run[4][3] for one in runs for run in one]
     assert not columns.are_one_run()
     assert joined_columns(runs[:-1]).are_one_run()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_broken_frames_are_found_among_those_of_one_size(seed: int) -> None:
+    """Their heads may differ in size, and the last frame may be of another size than all others."""
+    random = Random(seed)
+    frames = []
+    for place in range(random.randrange(1, 30)):
+        message, name = BytesMessage(), "t" * random.choice([1, 1, 1, 1, 5] if seed % 2 else [1])
+        message.type = name
+        message.write_bytes(bytes(20 - len(name)))
+        frames.append(bytearray(numbered(message, LedgerNumber(7, 1, 1 + place))))
+    if random.random() < 0.5:
+        frames.append(bytearray(numbered(full_message(bytes(random.randrange(60))), LedgerNumber(7, 1, 99))))
+    broken = set(random.sample(range(len(frames)), random.randrange(min(3, len(frames)))))
+    for place in broken:
+        frames[place][-1 - random.randrange(10)] ^= 1 << random.randrange(8)
+    (columns,) = columns_of(FrameReader().feed(b"".join(frames), (0,)))
+    assert set(np.flatnonzero(~columns.intact()).tolist()) == broken
+    checked = random.sample(range(len(frames)), random.randrange(len(frames)))
+    for place in sorted(checked):
+        (one,) = columns_of(FrameReader().feed(bytes(frames[place]), (0,)))
+        assert one.intact().all() == (place not in broken)
 
 
 def test_broken_frames_of_a_run_are_found() -> None:

@@ -7,6 +7,7 @@ import pytest
 from fjm2.base.ledger import Ledger
 from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
 from fjm2.bus.ledgers.ledger_tap import LedgerTap
+from fjm2.messages.batches.frame_run import find_run
 from fjm2.messages.destination import Destination, Topic
 from fjm2.messages.frame import Frame, FrameReader, FrameWriter
 from fjm2.messages.header import PERSISTENT, Kind
@@ -147,3 +148,44 @@ def test_runs_wait_until_they_are_taken_together() -> None:
         tap.take_gathered()
     assert hearer.calls == 2 * [(PRICES.frame_hash, LEDGER, 1, frames)]
     assert gathered == [0, 1], "the owner is told once each time"
+
+
+def by_sequence(hearer: Heard) -> list[tuple[object, ...]]:
+    """Return what a hearer got, a tuple for each sequence."""
+    found: list[tuple[object, ...]] = []
+    for kind, ledger, first, rest in hearer.calls:
+        assert isinstance(first, int)
+        each = [None] * rest if isinstance(rest, int) else list(rest)  # type: ignore[call-overload]
+        found += [(kind, ledger, first + place, one) for place, one in enumerate(each)]
+    return found
+
+
+def test_alike_frames_are_passed_on_as_those_one_by_one() -> None:
+    """Runs that are alike and frames one by one, of which some are broken or have no number, are gathered together."""
+    random = Random(5)
+    for _ in range(200):
+        hearer, alone, sequence = Heard(), Heard(), 1
+        tap, one_by_one = LedgerTap(hearer, lambda: None), LedgerTap(alone, lambda: None)
+        for each in (tap, one_by_one):
+            each.want([PRICES.frame_hash])
+        for _ in range(random.randrange(1, 5)):
+            destination, body = random.choice([PRICES, PRICES, NEWS]), bytes(random.randrange(40))
+            frames = [frame(destination, sequence + place, body) for place in range(random.randrange(1, 30))]
+            sequence += len(frames) + (random.random() < 0.3)
+            if random.random() < 0.2:
+                frames[-1] = frames[-1][:-1] + b"?"
+            if random.random() < 0.2:
+                parts = FrameWriter(1).write_body(int(Kind.BYTES), b"", body, destination, PERSISTENT, 4, 1)
+                frames.insert(random.randrange(len(frames)), b"".join(parts))
+            data = b"".join(frames)
+            found = FrameReader().feed(data, (0,))
+            for one in found:
+                one_by_one.take([one])
+            run = find_run(data, 0, found[0][4], 1 << 20)
+            if run is not None:
+                tap.take_run(77, run)
+            if run is None or len(run) < len(found):
+                tap.take_run(77, found[0 if run is None else len(run) :])
+        tap.take_gathered()
+        assert by_sequence(hearer) == by_sequence(alone)
+        assert tap.frames_broken == one_by_one.frames_broken
