@@ -122,9 +122,7 @@ class StoredTracker:
         answer.counts = not stored.flags & StoredFlag.DOES_NOT_COUNT
         answer.is_full = bool(stored.flags & StoredFlag.FULL)
         answer.heard_at = now
-        own = stored.ledgers[stored.ledgers["producer_id"] == self._producer_id]
-        for _, epoch, lane, _, _, on_disk, seen in own.tolist():
-            ledger = Ledger(self._producer_id, epoch, lane)
+        for ledger, on_disk, seen in stored.counts_of(self._producer_id):
             if ledger in self._sent:
                 disk_before, seen_before = answer.progress.get(ledger, (0, 0))
                 # Answers overtake each other on the way; what was on disk stays there.

@@ -8,11 +8,20 @@ from numpy.typing import NDArray
 
 from fjm2.base.ledger import Ledger
 from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
-from fjm2.bus.ledgers.ledger_tap import NumberedFrames, NumberedRun, one_run
+from fjm2.bus.ledgers.ledger_tap import NumberedFrames, NumberedRun, one_run, run_alone
 from fjm2.messages.batches.frame_run import FrameRun, Frames
 from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG
 from fjm2.messages.frame import Frame
-from fjm2.messages.header import DESTINATION_HASH, NOT_WHOLE, PERSISTENT, RETAINED
+from fjm2.messages.header import (
+    DELAYED,
+    DESTINATION_HASH,
+    FLAGS,
+    MARKS_AT,
+    NOT_WHOLE,
+    PERSISTENT,
+    RETAINED,
+)
+from fjm2.messages.ledgers.ledger_number import is_intact, ledger_number_of
 from fjm2.messages.ledgers.run_columns import RunColumns, columns_of, joined_columns, numbered_frames
 from fjm2.store.laid_frames import LaidFrames
 
@@ -52,6 +61,24 @@ class FrameNoter(Protocol):
     def receive_request(self, ledger: Ledger, sequence: int, body: bytes) -> None: ...
     def note_messages(self, frame_hash: int, ledger: Ledger, first: int, count: int) -> None: ...
     def note_delivery_times(self, ledger: Ledger, first: int, times_ms: Sequence[int]) -> None: ...
+
+
+class _Alone:
+    """A frame that came alone. It has what passing frames on takes of `RunColumns`, without arrays."""
+
+    __slots__ = ("_frame",)
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    @property
+    def frames(self) -> tuple[bytes]:
+        buffer, start, _, end, _ = self._frame
+        return (buffer[start:end],)
+
+    def body(self, _index: int) -> bytes:
+        buffer, _, body, end, _ = self._frame
+        return buffer[body:end]
 
 
 def no_topics() -> NDArray[np.uint32]:
@@ -110,7 +137,10 @@ class FrameIntake:
         gathered, self._gathered = self._gathered, {}
         self.gathered_bytes, self.has_decisions = 0, False
         for sender_id, runs in gathered.items():
-            self._take_columns(sender_id, joined_columns(runs), is_fetched=False)
+            frames = runs[0]
+            is_alone = len(runs) == 1 and len(frames) == 1
+            if not is_alone or isinstance(frames, FrameRun) or not self._take_alone(sender_id, frames[0]):
+                self._take_columns(sender_id, joined_columns(runs), is_fetched=False)
 
     def take(self, sender_id: int, frames: list[Frame], *, is_fetched: bool = False) -> None:
         """Pass frames on, each run of consecutive ones at once. Frames without a number are none of the cell's.
@@ -119,6 +149,29 @@ class FrameIntake:
         """
         for columns in columns_of(frames):
             self._take_columns(sender_id, columns, is_fetched=is_fetched)
+
+    def _take_alone(self, sender_id: int, frame: Frame) -> bool:
+        """Take a frame that came alone, in a fraction of the time of `_take_columns`. Return False, and do nothing, if
+        there is more to it than that it is stored."""
+        buffer, start, _, _, header = frame
+        flags, frame_hash = header[FLAGS], header[DESTINATION_HASH]
+        number = ledger_number_of(buffer, header, start)
+        is_plain = not (flags & DELAYED or buffer[start + MARKS_AT] & RETAINED)
+        if number is None or not is_plain or not is_intact(buffer, header, start):
+            return False
+        is_subscribed = frame_hash in self.topics()
+        run = run_alone(header, number, self._kind_of(frame_hash, flags, is_kept=is_subscribed))
+        self._pass_run(sender_id, _Alone(frame), run, is_fetched=False, now=self._clock())
+        if is_subscribed and run.kind == _STORED:
+            self._noter.note_messages(frame_hash, run.ledger, run.first, 1)
+        return True
+
+    def _kind_of(self, frame_hash: int, flags: int, *, is_kept: bool) -> int:
+        if frame_hash == DECISIONS.frame_hash:
+            return _DECISION
+        if frame_hash == REQUESTS.frame_hash:
+            return _URGENT
+        return _STORED if is_kept or flags & KIND_FLAGS == QUEUE_FLAG or not self.knows_table() else _COUNTED
 
     def _take_columns(self, sender_id: int, columns: RunColumns, *, is_fetched: bool) -> None:
         intact = columns.intact()
@@ -136,13 +189,7 @@ class FrameIntake:
         frame_hash = int(header["destination_hash"])
         is_subscribed = frame_hash in self.topics()
         is_value = bool(header["marks"] & RETAINED) and int(header["flags"]) & _VALUE_FLAGS == PERSISTENT
-        if frame_hash == DECISIONS.frame_hash:
-            kind = _DECISION
-        elif frame_hash == REQUESTS.frame_hash:
-            kind = _URGENT
-        else:
-            is_kept = int(header["flags"]) & KIND_FLAGS == QUEUE_FLAG or is_subscribed or is_value
-            kind = _STORED if is_kept or is_fetched or not self.knows_table() else _COUNTED
+        kind = self._kind_of(frame_hash, int(header["flags"]), is_kept=is_subscribed or is_value or is_fetched)
         run = one_run(columns, kind)
         self._pass_run(sender_id, columns, run, is_fetched, self._clock())
         if is_subscribed and kind == _STORED:
@@ -180,7 +227,9 @@ class FrameIntake:
             self._noter.note_delivery_times(run.ledger, run.first, [delivery_time(bytes(each)) for each in frames])
         self._noter.note_messages(frame_hash, run.ledger, run.first, run.size)
 
-    def _pass_run(self, sender_id: int, columns: RunColumns, run: NumberedRun, is_fetched: bool, now: float) -> None:
+    def _pass_run(
+        self, sender_id: int, columns: RunColumns | _Alone, run: NumberedRun, is_fetched: bool, now: float
+    ) -> None:
         ledger, first, kind, place, count = run
         if kind == _DECISION:
             self._pass_decisions(columns, run, now)
@@ -192,13 +241,13 @@ class FrameIntake:
             self._cell.receive_counted(ledger, first, count, sender_id, now)
             return
         self._counts.frames_stored += count
-        frames = _laid(columns, place, count)
+        frames = columns.frames if isinstance(columns, _Alone) else _laid(columns, place, count)
         is_urgent = kind == _URGENT
         self._cell.receive_frames(ledger, first, frames, sender_id, now, is_fetched=is_fetched, is_urgent=is_urgent)
         for index in range(count if is_urgent else 0):
             self._noter.receive_request(ledger, first + index, columns.body(place + index))
 
-    def _pass_decisions(self, columns: RunColumns, run: NumberedRun, now: float) -> None:
+    def _pass_decisions(self, columns: RunColumns | _Alone, run: NumberedRun, now: float) -> None:
         if run.ledger.producer_id != self._cell.cell_id:
             self._counts.decisions_foreign += run.size
             return

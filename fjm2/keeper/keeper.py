@@ -273,11 +273,12 @@ class Keeper:
             self._loop.call_soon(self._settle)
 
     def _settle(self) -> None:
-        self._is_settling = False
+        self._is_settling = True  # what the commit takes is dealt with below
         if self._intake.gathered_bytes:
             self._committer.kick()
         if self._intake.gathered_bytes >= _GATHERED_BYTES_MAX:
             self._intake.take_gathered()
+        self._is_settling = False
         self._service.values.handle_time()
         cell = self.cell
         while (event := cell.poll_event()) is not None:

@@ -57,9 +57,10 @@ class Contents:
             places[:, SEGMENT] = segment
             places[:, LENGTH] = run.lengths
             places[0, OFFSET] = data_offset
-            # Sums may not wrap: a batch is shorter than 4 GiB.
-            np.cumsum(run.lengths[:-1], out=places[1:, OFFSET])
-            places[1:, OFFSET] += np.uint32(data_offset)
+            if run.count > 1:
+                # Sums may not wrap: a batch is shorter than 4 GiB.
+                np.cumsum(run.lengths[:-1], out=places[1:, OFFSET])
+                places[1:, OFFSET] += np.uint32(data_offset)
             if run.kind is Kind.LATE:
                 self._discount(index.remove(first, end))
                 index.known.remove(first, end)

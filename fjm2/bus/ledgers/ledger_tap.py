@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from fjm2.base.ledger import DELAYED_LANE, Ledger
 from fjm2.messages.batches.frame_run import Frames
 from fjm2.messages.frame import Frame
-from fjm2.messages.header import DELAYED, FILE
+from fjm2.messages.header import DELAYED, FILE, FLAGS, KIND, PRIORITY, Header
+from fjm2.messages.ledgers.ledger_number import LedgerNumber
 from fjm2.messages.ledgers.run_columns import RunColumns, joined_columns, numbered_frames
 
 from ..lane import LANE_OF_PRIORITY
@@ -63,10 +64,20 @@ class NumberedFrames:
 def one_run(columns: RunColumns, kind: int) -> NumberedRun:
     """Return the run that all frames are, if `RunColumns.are_one_run`."""
     section, header = columns.sections[0], columns.headers[0]
-    is_delayed = int(header["flags"]) & DELAYED and int(header["kind"]) != FILE
-    lane = LANE_OF_PRIORITY[int(header["priority"])] + (DELAYED_LANE if is_delayed else 0)
+    lane = _lane_of(int(header["priority"]), int(header["flags"]), int(header["kind"]))
     ledger = Ledger(int(section["producer_id"]), int(section["producer_epoch"]), lane)
     return NumberedRun(ledger, int(section["sequence"]), kind, 0, len(columns))
+
+
+def run_alone(header: Header, number: LedgerNumber, kind: int) -> NumberedRun:
+    """Return the run that a single frame with a number is."""
+    producer_id, producer_epoch, sequence = number
+    lane = _lane_of(header[PRIORITY], header[FLAGS], header[KIND])
+    return NumberedRun(Ledger(producer_id, producer_epoch, lane), sequence, kind, 0, 1)
+
+
+def _lane_of(priority: int, flags: int, kind: int) -> int:
+    return LANE_OF_PRIORITY[priority] + (DELAYED_LANE if flags & DELAYED and kind != FILE else 0)
 
 
 class LedgerHearer(Protocol):

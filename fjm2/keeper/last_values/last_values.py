@@ -110,6 +110,8 @@ class LastValues:
         """Give up what has been replaced for a while."""
         for value in self.table.forget_gone(self._wall_ms()):
             self._replace(value)
+        if not self._replaced:
+            return
         now, bytes_max = self._clock(), self._journal.use.allowed // _REPLACED_PART
         while self._replaced and (
             self._replaced[0].until <= now or len(self._replaced) > REPLACED_MAX or self._replaced_bytes > bytes_max

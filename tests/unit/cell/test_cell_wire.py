@@ -406,6 +406,26 @@ def test_contradictions_are_refused() -> None:
     assert requests.decode_request(struct.pack(">BBHQ", 3, 0, 1, 1) + bytes(beyond_the_last_sequence)) is None
 
 
+@pytest.mark.parametrize("count", [1, 16, 17, 60])
+@pytest.mark.parametrize("wrong", [{"zero": 1}, {"closed": 2}, {"on_disk": 9, "seen": 8}])
+def test_impossible_progress_is_refused_among_few_and_many(count: int, wrong: dict[str, int]) -> None:
+    """Few ledgers are read one by one, and many by columns."""
+    message = stored(*(Progress(Ledger(5, 0, lane), 1, 2) for lane in range(count)))
+    assert decode_stored(message.encode()) is not None
+    for name, value in wrong.items():
+        message.ledgers[count // 2][name] = value
+    assert decode_stored(message.encode()) is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 8, 60])
+def test_counts_are_those_of_one_producer(count: int) -> None:
+    own = [Progress(Ledger(5, 1, lane), lane, lane + 2) for lane in range(count)]
+    others = [Progress(Ledger(6, 1, lane), 7, 8) for lane in range(count)]
+    message = stored(*(each for pair in zip(own, others, strict=True) for each in pair))
+    assert message.counts_of(5) == [(ledger, on_disk, seen) for ledger, on_disk, seen, _ in own]
+    assert not message.counts_of(4)
+
+
 def test_many_ledgers_decode_by_columns() -> None:
     progresses = [Progress(Ledger(number, 0, 1), number, number + 1) for number in range(LEDGERS_MAX)]
     back = decode_stored(stored(*progresses, flags=int(StoredFlag.FULL)).encode())

@@ -76,6 +76,16 @@ def taken(*frames: bytes) -> list[tuple[object, ...]]:
     return cell.calls
 
 
+def gathered(one: bytes) -> list[tuple[object, ...]]:
+    """Return what a keeper's cell is told of a frame that comes alone."""
+    cell = Noted()
+    intake = FrameIntake(cell, cell, KeeperCounts(), lambda: 1.0)
+    intake.topics = lambda: np.array([PRICES.frame_hash], np.uint32)
+    intake.gather(1, FrameReader().feed(one, (0,)))
+    intake.take_gathered()
+    return cell.calls
+
+
 def heard(*frames: bytes) -> list[tuple[object, ...]]:
     """Return what consumers hear."""
     hearer = Noted()
@@ -106,6 +116,12 @@ def test_delayed_messages_have_ledgers_of_their_own_in_each_lane() -> None:
         (Ledger(PRODUCER, 0, 2 + DELAYED_LANE), 1, 1),
     ]
     assert [call[1] for call in heard(numbered(1), numbered(1, 100))] == [AT_ONCE, LATER]
+
+
+def test_a_frame_that_comes_alone_is_told_as_one_of_many() -> None:
+    for one in (numbered(1), numbered(1, 100), numbered(1, 7, priority=9), part_of_file(1)):
+        assert gathered(one) == taken(one)
+    assert gathered(part_of_file(1))[0][1] == AT_ONCE
 
 
 def test_parts_of_files_are_no_delayed_messages() -> None:

@@ -360,3 +360,44 @@ def test_alike_frames_without_numbers_are_not_gathered() -> None:
     assert run is not None
     assert not intake.gather(NODE, run)
     assert intake.gathered_bytes == 0
+
+
+def test_a_frame_that_is_gathered_alone_is_sorted_as_one_that_is_taken() -> None:
+    """A lone frame is read without arrays, unless it is a last value or delayed."""
+    random = Random(3)
+    writer = FrameWriter(1)
+    to = [TOPIC, QUEUE, Topic("others"), REQUESTS, TemporaryQueue("replies")]
+    ways: set[str] = set()
+    for number in range(1, 400):
+        one = frame(random.choice(to), number, b"x" * random.randrange(3000), random.randrange(10), random.randrange(3))
+        match random.randrange(8):
+            case 0:
+                place = random.randrange(len(one) - 40, len(one))
+                one = one[:place] + bytes([one[place] ^ 1]) + one[place + 1 :]
+            case 1:
+                cell_id = CELL_ID + random.randrange(2)
+                one = b"".join(entry_frame(writer, cell_id, 3, number, b"%d" % number))
+        topics = random.choice([[], [TOPIC.frame_hash]])
+        knows_table = random.random() < 0.8
+        cell, counts = Taken(), KeeperCounts()
+        intake = FrameIntake(cell, cell, counts, lambda: 1.0)
+        intake.topics = lambda topics=topics: np.array(topics, np.uint32)  # type: ignore[misc]
+        intake.knows_table = lambda knows_table=knows_table: knows_table  # type: ignore[misc]
+        if intake.gather(NODE, FrameReader().feed(b"?" * 5 + one + one, (5,))[:1]):
+            intake.take_gathered()
+        expected, expected_counts = taken(one, topics=topics, knows_table=knows_table)
+        assert (cell.calls, cell.noted, counts) == (expected.calls, expected.noted, expected_counts)
+        ways.update(str(call[0]) for call in (*cell.calls, *cell.noted))
+        ways.update(["broken"] * counts.frames_broken + ["foreign"] * counts.decisions_foreign)
+    assert ways == {"frames", "counted", "entry", "request", "messages", "broken", "foreign"}
+
+
+@pytest.mark.parametrize("one", [value_frame(TOPIC, 7), value_frame(QUEUE, 7), value_frame(TOPIC, 7, 0)])
+def test_a_last_value_that_is_gathered_alone_is_noted(one: bytes) -> None:
+    cell, values = Taken(), []
+    intake = FrameIntake(cell, cell, KeeperCounts(), lambda: 1.0)
+    intake.note_values = lambda _, run: values.append((run.first, run.size))
+    intake.gather(NODE, FrameReader().feed(frame(TOPIC, 6) + one, (0,))[1:])
+    intake.take_gathered()
+    expected, expected_values = taken_values(one)
+    assert (cell.calls, values) == (expected.calls, expected_values)
