@@ -115,7 +115,7 @@ class Contents:
         if live is None:
             live = self.live[int(places[0, SEGMENT])] = Live()
         live.frames += len(places)
-        live.bytes += int(places[:, LENGTH].sum(dtype=np.uint64))
+        live.bytes += int(places[:, LENGTH].sum(dtype=np.uint64)) if len(places) > 1 else int(places[0, LENGTH])
 
     def _discount(self, removed: list[Places]) -> None:
         for places in removed:
