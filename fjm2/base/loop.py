@@ -17,6 +17,21 @@ SEND_BUDGET_S: Final = 0.001
 """Longest time in a turn for sending trains, in seconds, before other tasks of the loop run. Less would leave trains
 behind at the end of each turn of a busy application; more would delay all other tasks of the loop."""
 
+
+def call_not_before(loop: asyncio.AbstractEventLoop, at: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    """Have a callback called when the loop's own clock has reached a time.
+
+    The timers and the clock of uvloop are whole milliseconds, and its `call_at` rounds down: a callback that finds
+    nothing due and sets its timer again would be called hundreds of times in that millisecond.
+    """
+    return loop.call_later(whole_ms(at - loop.time()), callback)
+
+
+def whole_ms(delay_s: float) -> float:
+    """Return a delay in seconds, rounded up to whole milliseconds; 0 if it is negative."""
+    return max(math.ceil(delay_s * 1000) / 1000, 0.0)
+
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -295,7 +310,5 @@ class LoopDriver(Generic[T]):
             self._timer = None
         self._timer_at = at
         if self._is_open:
-            # Delays are whole milliseconds, rounded up. uvloop's timers are no finer, and would fire early again and
-            # again.
-            delay_s = math.ceil((at - now) * 1000) / 1000 if at > now else 0.0
-            self._timer = self._loop.call_later(max(delay_s, self._timer_min_s), self._on_timer)
+            # uvloop's timers are no finer than milliseconds, and would fire early again and again.
+            self._timer = self._loop.call_later(max(whole_ms(at - now), self._timer_min_s), self._on_timer)

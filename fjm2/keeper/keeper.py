@@ -16,6 +16,7 @@ from typing import Final
 
 from fjm2.base.errors import JournalError
 from fjm2.base.logs import Log
+from fjm2.base.loop import call_not_before
 from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.bus.bus import BUS_DEFAULTS, Bus
 from fjm2.bus.config import BusConfig
@@ -295,7 +296,8 @@ class Keeper:
             if self._timer[0] == due_at:
                 return
             self._timer[1].cancel()
-        self._timer = (due_at, self._loop.call_at(due_at, self._expire)) if due_at < float("inf") else None
+        is_due = due_at < float("inf")
+        self._timer = (due_at, call_not_before(self._loop, due_at, self._expire)) if is_due else None
 
     def _expire(self) -> None:
         self._timer = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from fjm2.base.errors import FJM2Error
 from fjm2.base.ledger import Ledger
+from fjm2.base.loop import call_not_before
 from fjm2.base.ranges import RangeSet
 from fjm2.cell.outgoing import SendCommand
 from fjm2.cell.service.reasons import Reason
@@ -191,7 +192,7 @@ class DurableClient:
         if self._timer is not None:
             self._timer.cancel()
         at = subscriber.poll_timeout()
-        self._timer = None if at == math.inf else self._loop.call_at(at, self._expire)
+        self._timer = None if at == math.inf else call_not_before(self._loop, at, self._expire)
 
     def _expire(self) -> None:
         self._timer = None

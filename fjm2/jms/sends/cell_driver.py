@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from fjm2.base.errors import NormError
 from fjm2.base.ledger import Ledger
+from fjm2.base.loop import call_not_before
 from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.gates.gated_publication import Gate
 from fjm2.bus.ledgers.destinations import REQUESTS
@@ -296,7 +297,7 @@ class CellDriver:
             if self._timer is not None:
                 self._timer.cancel()
             self._armed_for = at
-            self._timer = self._loop.call_at(at, self._expire)
+            self._timer = call_not_before(self._loop, at, self._expire)
 
     def _send(self, message: Outgoing) -> None:
         lanes = self._bus.lanes

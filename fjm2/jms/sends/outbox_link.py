@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from fjm2.base.errors import NormError
 from fjm2.base.ledger import Ledger
+from fjm2.base.loop import call_not_before
 from fjm2.bus.lane import LANE_COUNT, LANE_OF_PRIORITY
 from fjm2.bus.ledgers.destinations import REQUESTS
 from fjm2.bus.publication import Publication
@@ -152,7 +153,7 @@ class OutboxLink:
             self._timer = None
         at = self._core.poll_timeout()
         if at < float("inf"):
-            self._timer = self._loop.call_at(at, self._expire)
+            self._timer = call_not_before(self._loop, at, self._expire)
 
     def _expire(self) -> None:
         self._core.handle_timeout(self._loop.time())

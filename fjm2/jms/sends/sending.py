@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
+from fjm2.base.loop import call_not_before
 from fjm2.bus.confirmation import Confirmation
 from fjm2.bus.gates.gated_publication import Gate, GatedPublication
 from fjm2.bus.gates.start_gate import StartGate
@@ -95,7 +96,7 @@ class Sending:
             now - self.confirm_timeout_s, lambda: not_serving(self._bus, self.confirm_timeout_s)
         )
         at = (now if oldest is None else oldest) + self.confirm_timeout_s
-        self._giving_up = self._loop.call_at(at, self._give_up)
+        self._giving_up = call_not_before(self._loop, at, self._give_up)
 
     def _stop_giving_up(self) -> None:
         if self._giving_up is not None:

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from fjm2.base.loop import NEVER, SEND_BUDGET_S, LoopDriver, TrainReader, Waitable
+from fjm2.base.event_loop import uvloop_class
+from fjm2.base.loop import NEVER, SEND_BUDGET_S, LoopDriver, TrainReader, Waitable, call_not_before
 
 TICK_S = 0.0003
 """Virtual time that sending a train takes."""
@@ -368,3 +369,21 @@ def test_a_cleared_reader_reads_nothing_more() -> None:
     reading.reader.clear()
     reading.loop.run_soon()
     assert (reading.received, len(reading.settled), reading.loop.readers) == (list("abcd"), 1, {})
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop_class()])
+def test_a_call_comes_when_the_clock_of_the_loop_has_reached_its_time(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
+) -> None:
+    """uvloop's `call_at` comes up to a millisecond early."""
+
+    async def look() -> None:
+        loop = asyncio.get_running_loop()
+        for part in range(60):
+            at = loop.time() + part * 0.00007
+            came: asyncio.Future[float] = loop.create_future()
+            call_not_before(loop, at, lambda came=came: came.set_result(loop.time()))  # type: ignore[misc]
+            assert await came >= at
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(look())
