@@ -1,10 +1,12 @@
 """`fjm2 keep`: runs a keeper, and looks at keepers and their stores."""
 
 import asyncio
+import gc
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -20,6 +22,8 @@ from .support.keeping import DEFAULT_STORE_BYTES, Size, store_errors
 from .support.lazy_group import LazyCommands
 
 _SUBCOMMANDS = ("status", "check", "export", "bench")
+_YOUNG_MAX: Final = 20_000
+"""Objects that may be new before the garbage collector looks at them: some megabytes."""
 
 
 class KeepGroup(click.Group):
@@ -110,10 +114,19 @@ async def _keep(directory: Path, uri: str, replicas: int, store_bytes: int, stan
         else:
             store = await asyncio.to_thread(open_store, directory, config)
     tell = _teller(store, directory, as_json)
+    collect_seldom()
     async with running_keeper(uri, store, members_wanted=replicas, on_state=tell) as keeper:
         with store_errors():
             await keeper.failed()
     return 0
+
+
+def collect_seldom() -> None:
+    """Have the garbage collector look at new objects less often, and never at those that are there now. What a keeper
+    makes for messages is gone soon, and without its help."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_MAX, *gc.get_threshold()[1:])
 
 
 def _teller(store: OpenStore, directory: Path, as_json: bool) -> Callable[[State, int], None]:
