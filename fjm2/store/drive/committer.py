@@ -1,6 +1,7 @@
 """The thread that commits, and the event loop's side of it."""
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -14,8 +15,10 @@ from ..writes import BatchWrite, Write
 
 COMMIT_S_MIN = 0.0005
 """Time between the beginnings of two commits under load: what comes in it shares a sync."""
-BUSY_S = 0.004
+BUSY_S = 0.008
 """The same behind a batch of BUSY_BYTES or more: one of a stream, whose senders do not wait for each message."""
+URGENT_S = 0.004
+"""The same if something urgent waits: consumers make room by it."""
 BUSY_BYTES = 16 << 10
 BUSY_S_MAX = 0.016
 _FILL_PART = 8
@@ -57,6 +60,10 @@ class Committer:
         """Time that `fill` took before the last write."""
         self._is_kicking = False
         """True if `kick` is called soon, or at the moment."""
+        self._resting: asyncio.TimerHandle | None = None
+        """Call that ends the time between two commits; None if none is to come."""
+        self._rest_until = math.inf
+        """Time of that call."""
         self._thread = threading.Thread(target=self._perform, name="fjm2-store", daemon=True)
         self._thread.start()
         self.kick()
@@ -68,6 +75,8 @@ class Committer:
         if lsn is not None and self._idle.is_set() and not self._is_kicking:
             self._is_kicking = True
             self._loop.call_soon(self.kick)
+        elif lsn is not None and need is Need.URGENT and self._resting is not None:
+            self._rest(URGENT_S)
         return lsn
 
     def kick(self) -> None:
@@ -129,10 +138,11 @@ class Committer:
             return
         before = self.journal.lsn
         lsn = self.journal.handle_synced(write)
-        rest = self._began_at + self._interval_s(write) - self._loop.time()
         # The next write is on its way while the caller learns of this one.
-        if rest > 0 and lsn != before:
-            self._loop.call_later(rest, self._go_on)
+        interval_s = self._interval_s(write)
+        if lsn != before and self._began_at + interval_s > self._loop.time():
+            self._rest_until = math.inf
+            self._rest(interval_s)
         else:
             self._go_on()
         if lsn != before:
@@ -144,6 +154,17 @@ class Committer:
             return COMMIT_S_MIN
         return min(max(BUSY_S, _FILL_PART * self._fill_s), BUSY_S_MAX)
 
+    def _rest(self, interval_s: float) -> None:
+        """Go on some time after the beginning of the last write, or sooner if that was meant before."""
+        until = self._began_at + interval_s
+        if until < self._rest_until:
+            if self._resting is not None:
+                self._resting.cancel()
+            self._rest_until = until
+            # Never at once: the caller may be in the middle of what is to be written.
+            self._resting = self._loop.call_later(max(until - self._loop.time(), 0.0), self._go_on)
+
     def _go_on(self) -> None:
+        self._resting = None
         self._idle.set()
         self.kick()

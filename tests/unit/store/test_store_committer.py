@@ -4,10 +4,8 @@ import asyncio
 import errno
 import os
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -16,9 +14,9 @@ from lives import frames_of
 
 from fjm2.base.errors import JournalError
 from fjm2.base.ledger import Ledger
-from fjm2.store.config import StoreConfig
+from fjm2.store.config import Need, StoreConfig
 from fjm2.store.disk import Buffer
-from fjm2.store.drive.committer import BUSY_BYTES, BUSY_S, BUSY_S_MAX, COMMIT_S_MIN, Committer
+from fjm2.store.drive.committer import BUSY_BYTES, BUSY_S, BUSY_S_MAX, COMMIT_S_MIN, URGENT_S, Committer
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.opening import open_journal
 from fjm2.store.runs import Run
@@ -156,16 +154,54 @@ def test_commits_of_a_stream_gather_more(
     async def run() -> None:
         async with committing(tmp_path, StoreConfig(segment_bytes=4 << 20, store_bytes_max=64 << 20)) as parts:
             _, committer, heard = parts
-            committer.fill = partial(time.sleep, fill_s) if fill_s else lambda: None
+            loop, now = asyncio.get_running_loop(), 0.0
+            monkeypatch.setattr(loop, "time", lambda: now)  # a busy machine would take time from each rest
+
+            def fill() -> None:
+                nonlocal now
+                now += fill_s
+
+            committer.fill = fill
             rests: list[float] = []
-            loop = asyncio.get_running_loop()
             monkeypatch.setattr(loop, "call_later", lambda rest, *call: (rests.append(rest), loop.call_soon(*call)))
             for n in range(1, 40):
                 committer.append([Run.of(LEDGER, n, [bytes(size)])])
                 await heard.until(lambda: heard.lsns[-1:] == [n])  # noqa: B023
-            assert rest_s / 2 < max(rests)
-            assert min(rests) <= rest_s, "a machine that is busy makes other loops slow, too"
-            assert max(rests) <= (COMMIT_S_MIN if size < BUSY_BYTES else BUSY_S_MAX)
+            assert rests == pytest.approx([rest_s] * len(rests))
+            assert len(rests) == 39
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("need", [Need.MESSAGE, Need.URGENT])
+def test_what_is_urgent_ends_the_time_between_commits_of_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Need
+) -> None:
+    monkeypatch.setattr(OsDisk, "fdatasync", lambda *_: None)
+
+    async def run() -> None:
+        async with committing(tmp_path, StoreConfig(segment_bytes=4 << 20, store_bytes_max=64 << 20)) as parts:
+            disk, committer, heard = parts
+            loop, now = asyncio.get_running_loop(), 0.0
+            monkeypatch.setattr(loop, "time", lambda: now)
+            calls: list[tuple[float, Callable[[], None]]] = []
+
+            def call_later(rest: float, act: Callable[[], None]) -> asyncio.TimerHandle:
+                calls.append((now + rest, act))
+                return asyncio.TimerHandle(now + rest, act, (), loop)
+
+            committer.append([Run.of(LEDGER, 1, [bytes(BUSY_BYTES)])])
+            monkeypatch.setattr(loop, "call_later", call_later)
+            await heard.until(lambda: heard.lsns == [1])
+            for n in (2, 3):
+                committer.append([Run.of(LEDGER, n, [b"a"])], need)
+            at_once = list(frames_of(committer.journal, disk, LEDGER))
+            now = calls[-1][0]
+            calls[-1][1]()
+            monkeypatch.undo()
+            await heard.until(lambda: heard.lsns == [1, 2])
+            assert at_once == [1], "the caller may be in the middle of what is to be written"
+            assert [at for at, _ in calls] == pytest.approx([BUSY_S] if need is Need.MESSAGE else [BUSY_S, URGENT_S])
 
     asyncio.run(run())
 
