@@ -159,6 +159,8 @@ class DurableReader(Reader[F]):
 
     def take_page(self, page: CatchUpPage, source: int, now: float) -> None:
         """Take a keeper's page of this ledger."""
+        if self.next == _END:
+            return  # it is of a question that was asked before the end was known, and would have the reader go on
         if page.is_final:
             self._learn_end(page.through + 1)
         if self._live_from == _END:

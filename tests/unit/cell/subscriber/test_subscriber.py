@@ -118,6 +118,7 @@ def told(
     through: int,
     *spans: tuple[int, int],
     is_hint: bool = False,
+    is_final: bool = False,
 ) -> None:
     """Let a page come, of a keeper that knows of 3 acknowledged messages."""
     page = CatchUpPage(
@@ -130,7 +131,7 @@ def told(
         first=first,
         through=through,
         acknowledged=3,
-        is_final=False,
+        is_final=is_final,
         older_ledger=None,
         next_ledger=None,
         spans=spans,
@@ -197,6 +198,19 @@ def test_a_lost_end_is_found_by_a_search(connection: Connection) -> None:
     connection.publish(True)
     connection.run_all(REST_S + 1.0)
     assert connection.got() == [1, 2]
+
+
+def test_a_full_page_that_comes_after_the_end_of_its_ledger_asks_for_nothing(connection: Connection) -> None:
+    number = connection.open()
+    consumer = connection.subscribe(number)
+    place = connection.publish(*[True] * 5)
+    told(connection, number, consumer, 1, 5, (5, 5), is_hint=True)
+    told(connection, number, consumer, 1, 5, (4, 5), is_final=True)
+    connection.hear(*place)
+    assert connection.got() == [4, 5]
+    told(connection, number, consumer, 1, PAGE_MESSAGES_MAX, (1, PAGE_MESSAGES_MAX))
+    connection.run_all(2.0)
+    assert connection.got() == [4, 5]
 
 
 def test_a_plan_that_is_replaced_does_not_bring_back_what_is_decided(connection: Connection) -> None:
