@@ -12,6 +12,7 @@ from typing import Final
 
 from fjm2.base.ledger import Ledger
 
+from .change import Replacing
 from .context import Context, Storage
 from .decision_log import Appended
 from .doubts.repairs import Repairs
@@ -39,6 +40,7 @@ from .wire.commands import (
 from .wire.fields import Member
 from .wire.ranges import DECISION_LANE
 from .wire.records import Record
+from .wire.replacement import Replacement
 from .wire.stored import STORED_VERSION, Stored, decode_stored
 from .wire.table import CellQuestion, TableQuery
 from .writers import Writers
@@ -74,11 +76,13 @@ class Cell:
         remembered: Remembered | None = None,
         snapshot_entries: int = SNAPSHOT_ENTRIES,
         wall_offset_s: float = 0.0,
+        replaces: bytes = b"",
     ) -> None:
         """Start a keeper. `remembered` is what its store holds, and `node_id` is the node that receives for it.
 
         A snapshot replaces the decision log each time that it has grown by `snapshot_entries`. `wall_offset_s` is the
-        time since 1970 less `now`, for what is to happen after days.
+        time since 1970 less `now`, for what is to happen after days. `replaces` is the beginning of the id of a member
+        whose place the keeper is to take, if it is a spare.
 
         Raise ValueError if `members_wanted` is no size of a cell.
         """
@@ -104,6 +108,7 @@ class Cell:
         self._newest: Heartbeat | None = None
         self._is_learner = False
         self._is_stranded = False
+        self._replacing = Replacing(context, replaces)
         self._writers = Writers()
         self._repairs = Repairs(context, self.replica)
         self._told = State.EMPTY
@@ -177,6 +182,9 @@ class Cell:
                 if self._manager is not None:
                     self._manager.desk.news.receive(decoded)
                     self._manager.advance(now)
+            case Replacement():
+                if self._manager is not None:
+                    self._manager.receive_replacement(decoded, now)
             case Stored():
                 self._receive_stored(decoded, source, now)
         self._settle(now)
@@ -320,6 +328,8 @@ class Cell:
             return
         self._election.hear_manager(now)
         self._newest, self._manager_node = heartbeat, source
+        if self.state in (State.SPARE, State.LEARNER):
+            self._replacing.hear(heartbeat)
         replica = self.replica
         replica.heartbeat = max(replica.heartbeat, heartbeat.number)
         replica.table.hear(heartbeat.table_version)

@@ -6,13 +6,19 @@ from fjm2.base.ledger import Ledger
 
 from .configuration import NUMBERS_OF_AN_EPOCH
 from .context import Context
+from .outgoing import ReplacementWaits, SendCommand
 from .replica import Replica
 from .reports import Report, Reports
+from .wire.commands import Heartbeat, MemberFlag
 from .wire.fields import Member
 from .wire.records import ConfigureRecord, Record
+from .wire.replacement import Replacement
 
 ABSENT_S: Final = 60.0
 """Absence after which a member is replaced. A restart is over sooner, and changes no members."""
+GONE_S: Final = 3.0
+"""Absence after which a member is replaced that an operator has given up: longer than a takeover, so that nobody loses
+the place who is only held up."""
 LAG_S: Final = 1.0
 """Age of the state that a learner has to hold before it becomes a member."""
 
@@ -36,6 +42,12 @@ class MemberChange:
         """Return True if a keeper that is no member may become one, and has to catch up."""
         configuration = self._replica.log.membership.newest
         return configuration is not None and self._plan(configuration, member, self._past_at) is not None
+
+    def note_replacement(self, replacement: Replacement) -> None:
+        """Note that a spare is to take the place of a member as soon as that one is seen to be gone."""
+        report = self._reports.get(replacement.spare)
+        if report is not None:
+            report.lost = replacement.lost
 
     def next_records(self, now: float) -> tuple[Record, ...]:
         """Return the next CONFIGURE record, if one is due."""
@@ -80,10 +92,13 @@ class MemberChange:
                 return tuple(member if each == old else each for each in members)
         if len(members) < configuration.members_wanted:
             return (*members, member)
+        spare = self._reports.get(member)
+        lost = b"" if spare is None else spare.lost
         for old in members:
             report = self._reports.get(old)
             heard_at = self._began_at if report is None else report.heard_at
-            if old != self._context.me and now - heard_at >= ABSENT_S:
+            absence_s = GONE_S if old.keeper_id == lost else ABSENT_S
+            if old != self._context.me and now - heard_at >= absence_s:
                 return tuple(member if each == old else each for each in members)
         return None
 
@@ -106,6 +121,29 @@ class MemberChange:
         if sum(member in holders for member in begun.members) < len(begun.members) // 2 + 1:
             return ()
         return (ConfigureRecord(begun.number, begun.members_wanted, begun.members, True),)
+
+
+class Replacing:
+    """The spare's part: it tells the manager whose place it is to take, for as long as a heartbeat names that one."""
+
+    def __init__(self, context: Context, lost: bytes) -> None:
+        """`lost` is the beginning of a keeper id. Without one, this does nothing."""
+        self._context = context
+        self._lost = lost
+        self._told: ReplacementWaits | None = None
+
+    def hear(self, heartbeat: Heartbeat) -> None:
+        """Take the heartbeat of a cell that this keeper is no member of."""
+        if not self._lost:
+            return
+        named = [each for each in heartbeat.members if each.keeper_id.startswith(self._lost)]
+        if len(named) == 1:
+            command = Replacement(cell_id=heartbeat.cell_id, lost=named[0].keeper_id, spare=self._context.me)
+            self._context.outgoing.append(SendCommand(command))
+        waits = ReplacementWaits(self._lost, len(named))
+        if waits != self._told and (len(named) != 1 or named[0].flags & MemberFlag.LIVE):
+            self._told = waits
+            self._context.events.append(waits)
 
 
 def _holds(report: Report, target: dict[Ledger, int]) -> bool:

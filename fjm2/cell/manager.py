@@ -17,6 +17,7 @@ from .wire.commands import Counted, Heartbeat, HeartbeatFlag, HeartbeatMember, M
 from .wire.fields import Member
 from .wire.ranges import Range
 from .wire.records import OpenRecord, Record
+from .wire.replacement import Replacement
 from .wire.stored import Stored
 
 
@@ -190,6 +191,11 @@ class Manager:
         for member, report in self.reports:
             if report.node_id == source and member in membership:
                 self._replica.readiness.tally(counted, member, membership)
+
+    def receive_replacement(self, replacement: Replacement, now: float) -> None:
+        """Take a spare's word that it is to take the place of a member that is gone for good."""
+        self._change.note_replacement(replacement)
+        self.advance(now)
 
     def _renew_lease(self) -> None:
         membership = self._replica.log.membership

@@ -135,4 +135,24 @@ class CellConflict:
     """True if this keeper's cell serves nothing from now on."""
 
 
-Event = StateChanged | CellJoined | Replay | Decided | TableChanged | RequestWanted | Released | CellConflict
+@dataclass(frozen=True, slots=True)
+class ReplacementWaits:
+    """The member whose place this keeper is to take is there, or unknown."""
+
+    lost: bytes
+    """Beginning of its keeper id."""
+    members: int
+    """Number of members whose id begins so: 1 is a member that answers the manager."""
+
+
+Event = (
+    StateChanged
+    | CellJoined
+    | Replay
+    | Decided
+    | TableChanged
+    | RequestWanted
+    | Released
+    | CellConflict
+    | ReplacementWaits
+)

@@ -17,7 +17,7 @@ REPORTS_MAX: Final = 16
 class Report:
     """The last word of one keeper in one incarnation."""
 
-    __slots__ = ("answered", "configuration", "decided", "heard_at", "node_id", "progresses", "stored")
+    __slots__ = ("answered", "configuration", "decided", "heard_at", "lost", "node_id", "progresses", "stored")
 
     def __init__(self) -> None:
         self.node_id = 0
@@ -29,6 +29,8 @@ class Report:
         self.configuration = 0
         self.progresses: dict[Ledger, Progress] = {}
         self.stored: Stored | None = None
+        self.lost = b""
+        """Keeper id of a member whose place it is to take, as an operator says; empty without one."""
 
     def on_disk_through(self, ledger: Ledger) -> int:
         """Return the sequence through which the keeper has a ledger on disk."""

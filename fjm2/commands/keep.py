@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from fjm2.bus.config import DEFAULT_GROUP, DEFAULT_PORT
 from fjm2.cell.outgoing import State
 from fjm2.keeper.running_keeper import running_keeper
 from fjm2.keeper.store_directory import OpenStore, config_of, open_store, wait_for_store
+from fjm2.store.config import StoreConfig
 
 from .support.bus_link import say
 from .support.bus_options import BusUri
@@ -21,6 +23,7 @@ from .support.common import run
 from .support.keeping import DEFAULT_STORE_BYTES, Size, store_errors
 from .support.lazy_group import LazyCommands
 
+_ID_DIGITS = re.compile("(?:[0-9a-f]{2}){4,16}")
 _SUBCOMMANDS = ("status", "check", "export", "bench")
 _YOUNG_MAX: Final = 20_000
 """Objects that may be new before the garbage collector looks at them: some megabytes."""
@@ -51,6 +54,13 @@ def _directory(_: click.Context, __: click.Parameter, value: Path) -> Path:
     if str(value) in _SUBCOMMANDS:
         raise click.BadParameter(f"{value}: a command has that name; write ./{value} for the directory")
     return value
+
+
+def _keeper_id(_: click.Context, __: click.Parameter, value: str) -> bytes:
+    is_id = _ID_DIGITS.fullmatch(value) is not None
+    if value and not is_id:
+        raise click.BadParameter(f"{value}: expected 8 to 32 hexadecimal digits, as under KEEPER in fjm2 keep status")
+    return bytes.fromhex(value)
 
 
 @click.command(
@@ -84,9 +94,18 @@ def _directory(_: click.Context, __: click.Parameter, value: Path) -> Path:
     show_default=True,
     help="Bytes that the store may take on disk.",
 )
+@click.option(
+    "--replaces",
+    metavar="KEEPER",
+    default="",
+    callback=_keeper_id,
+    help="Take the place of a lost member, as named by fjm2 keep status, without waiting for a minute of its absence.",
+)
 @click.option("--stand-by", is_flag=True, help="Wait while another process keeps in DIRECTORY, and go on when it ends.")
 @click.option("--json", "as_json", is_flag=True, help="Print each state of the keeper as a JSON object, on one line.")
-def keep(directory: Path, uri: str, replicas: str, store_bytes: int, stand_by: bool, as_json: bool) -> None:
+def keep(
+    directory: Path, uri: str, replicas: str, store_bytes: int, replaces: bytes, stand_by: bool, as_json: bool
+) -> None:
     """Run a keeper: store what is sent on a bus in DIRECTORY.
 
     Keepers make durable subscriptions of a bus possible. Those of a bus are a cell: of three, any two go on without the
@@ -100,22 +119,24 @@ def keep(directory: Path, uri: str, replicas: str, store_bytes: int, stand_by: b
     \b
     Example: fjm2 keep /var/lib/fjm2
              fjm2 keep store --replicas 1 --uri "fjm2://?interface=127.0.0.1&ttl=0"
+             fjm2 keep /var/lib/fjm2 --replaces 754787e2
              fjm2 keep status
              fjm2 keep check /var/lib/fjm2
     """
-    run(_keep(directory, uri, int(replicas), store_bytes, stand_by, as_json))
+    run(_keep(directory, uri, config_of(store_bytes), int(replicas), replaces, stand_by, as_json))
 
 
-async def _keep(directory: Path, uri: str, replicas: int, store_bytes: int, stand_by: bool, as_json: bool) -> int:
+async def _keep(
+    directory: Path, uri: str, config: StoreConfig, replicas: int, replaces: bytes, stand_by: bool, as_json: bool
+) -> int:
     with store_errors():
-        config = config_of(store_bytes)
         if stand_by:
             store = await wait_for_store(directory, config, on_wait=lambda error: say(f"standing by: {error}"))
         else:
             store = await asyncio.to_thread(open_store, directory, config)
     tell = _teller(store, directory, as_json)
     collect_seldom()
-    async with running_keeper(uri, store, members_wanted=replicas, on_state=tell) as keeper:
+    async with running_keeper(uri, store, members_wanted=replicas, on_state=tell, replaces=replaces) as keeper:
         with store_errors():
             await keeper.failed()
     return 0

@@ -17,6 +17,7 @@ from typing import Final
 from fjm2.base.errors import JournalError
 from fjm2.base.logs import Log
 from fjm2.base.loop import call_not_before
+from fjm2.base.quantities import counted
 from fjm2.base.readings import Reading, register_counted, unregister_counted
 from fjm2.bus.bus import BUS_DEFAULTS, Bus
 from fjm2.bus.config import BusConfig
@@ -28,6 +29,7 @@ from fjm2.cell.outgoing import (
     CellJoined,
     Event,
     Outgoing,
+    ReplacementWaits,
     SendCommand,
     State,
     StateChanged,
@@ -79,10 +81,16 @@ class Keeper:
     """List of what it counts."""
 
     def __init__(
-        self, bus: Bus, store: OpenStore, *, members_wanted: int, on_state: Callable[[State, int], None]
+        self,
+        bus: Bus,
+        store: OpenStore,
+        *,
+        members_wanted: int,
+        on_state: Callable[[State, int], None],
+        replaces: bytes = b"",
     ) -> None:
-        """Start to keep, on the running event loop. `on_state` gets each state that the keeper enters, and the
-        epoch."""
+        """Start to keep, on the running event loop. `on_state` gets each state that the keeper enters, and the epoch.
+        `replaces` is the beginning of the id of a lost member whose place the keeper is to take."""
         self.bus = bus
         self.counts = KeeperCounts()
         self._store = store
@@ -103,6 +111,7 @@ class Keeper:
             members_wanted=members_wanted,
             remembered=store.remembered,
             wall_offset_s=time.time() - self._loop.time(),
+            replaces=replaces,
         )
         self._signals = CellSignals(bus, self.cell, self.counts, self._loop.time)
         self._intake = FrameIntake(
@@ -328,6 +337,14 @@ class Keeper:
             case CellConflict(other, is_stranded):
                 self.counts.conflicts += 1
                 log.seldom(logging.ERROR, "cell_conflict", other, other=f"{other:016x}", is_stranded=is_stranded)
+            case ReplacementWaits(lost, 1):
+                told = f"the keeper {lost.hex()} still answers the manager: stop it, so that it can be replaced"
+                log.tell(logging.WARNING, "not_gone", told)
+            case ReplacementWaits(lost, count):
+                told = (
+                    f"{counted(count, 'member')} of the cell begin with {lost.hex()}: expected one, as in keep status"
+                )
+                log.tell(logging.WARNING, "not_replaced", told)
             case _:
                 self._service.handle(event)
 

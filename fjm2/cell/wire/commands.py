@@ -1,5 +1,5 @@
 """Commands of the cell, NORM_CMD(APPLICATION) by the kind in byte 0: heartbeat, vote, fetch, founding, counted, and
-those of `catch_up` and `table`.
+those of `catch_up`, `replacement` and `table`.
 
 Kind 1 is the announcement of a connection (docs/bus.md), which is none of the cell's.
 """
@@ -24,6 +24,7 @@ from .fields import (
 )
 from .kinds import Kind
 from .ranges import RANGES_MAX, Range, encode_ranges, read_ranges
+from .replacement import Replacement, decode_replacement
 from .table import (
     CellQuestion,
     TableHashes,
@@ -326,6 +327,7 @@ _DECODERS: Final[dict[int, Callable[[FieldReader], "Command"]]] = {
     Kind.CATCH_UP_QUERY: decode_query,
     Kind.CATCH_UP_PAGE: decode_page,
     Kind.CELL_QUESTION: decode_cell_question,
+    Kind.REPLACEMENT: decode_replacement,
 }
 
 Command = (
@@ -340,6 +342,7 @@ Command = (
     | CatchUpQuery
     | CatchUpPage
     | CellQuestion
+    | Replacement
 )
 
 

@@ -8,7 +8,7 @@ KEEPER_STATUS: Final = 10
 
 
 class Kind(IntEnum):
-    """Kinds of the commands of a cell. 1 and 7 are those of the bus."""
+    """Kinds of the commands of a cell. 1 and 7 are those of the bus, 15 and 16 those of last values."""
 
     HEARTBEAT = 2
     VOTE_REQUEST = 3
@@ -21,3 +21,4 @@ class Kind(IntEnum):
     CATCH_UP_QUERY = 12
     CATCH_UP_PAGE = 13
     CELL_QUESTION = 14
+    REPLACEMENT = 17

@@ -7,7 +7,7 @@ from hypothesis.strategies import SearchStrategy
 from strategies import u8, u32, u64
 
 from fjm2.base.ledger import Ledger
-from fjm2.cell.wire import catch_up, commands, records, requests, table
+from fjm2.cell.wire import catch_up, commands, records, replacement, requests, table
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import Position, Range, Spans
 from fjm2.cell.wire.stored import Progress, Stored, progress_array
@@ -110,6 +110,7 @@ command_strategy: SearchStrategy[commands.Command] = st.one_of(
         hashes=st.sets(u64, max_size=5).map(lambda hashes: tuple(sorted(hashes))),
     ),
     st.builds(table.TableQuery, node_id=u32, cell_id=u64, version=u64),
+    st.builds(replacement.Replacement, cell_id=u64, lost=keeper_ids, spare=members),
     st.builds(
         catch_up.CatchUpQuery,
         is_exact=st.booleans(),

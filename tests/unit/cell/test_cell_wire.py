@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjm2.base.ledger import Ledger
-from fjm2.cell.wire import catch_up, commands, records, requests, table
+from fjm2.cell.wire import catch_up, commands, records, replacement, requests, table
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.leases import LEASES_MAX, decode_leases, encode_leases
 from fjm2.cell.wire.ranges import RANGES_MAX, Range, encode_ledger
@@ -219,6 +219,10 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "fetch": ("command", commands.Fetch(reply_to=1, cell_id=2, ranges=(RANGE, RANGE))),
     "table hashes": ("command", table.TableHashes(part=0, parts=1, cell_id=1, version=2, hashes=(3, 9))),
     "table query": ("command", table.TableQuery(node_id=1, cell_id=2, version=3)),
+    "replacement": (
+        "command",
+        replacement.Replacement(cell_id=2, lost=KEEPERS[0], spare=Member(KEEPERS[1], 6)),
+    ),
     "catch-up query": (
         "command",
         catch_up.CatchUpQuery(

@@ -5,14 +5,17 @@ from typing import Any
 from single_keepers import CELL_ID, LEDGER, ME, MEMBERS, replica
 
 from fjm2.base.ledger import Ledger
-from fjm2.cell.change import ABSENT_S, MemberChange
+from fjm2.cell.change import ABSENT_S, GONE_S, MemberChange, Replacing
 from fjm2.cell.closing import LedgerClosing
+from fjm2.cell.outgoing import ReplacementWaits, SendCommand
 from fjm2.cell.replica import Replica
 from fjm2.cell.reports import REPORTS_MAX, Reports
 from fjm2.cell.service.decided import Decided
+from fjm2.cell.wire.commands import Heartbeat, HeartbeatFlag, HeartbeatMember, MemberFlag, decode_command
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import DECISION_LANE
 from fjm2.cell.wire.records import CloseRecord, ConfigureRecord, FenceRecord, OpenRecord, TimeRecord
+from fjm2.cell.wire.replacement import Replacement
 from fjm2.cell.wire.stored import Progress, Stored, progress_array
 
 EPOCH = 1
@@ -140,6 +143,91 @@ def test_members_are_replaced_after_a_minute_of_absence() -> None:
     (record,) = bench.change.next_records(ABSENT_S + 1)
     assert isinstance(record, ConfigureRecord)
     assert set(record.members) == {ME, MEMBERS[1], spare}
+
+
+def replaced_at(bench: Bench, ends_at: float, *, heard: bool = False) -> float:
+    """Let a spare report, and the second member. Return the time at which the third one is replaced; 0 if it is not."""
+    for now in range(int(ends_at)):
+        for member in (MEMBERS[1], MEMBERS[3], *((MEMBERS[2],) if heard else ())):
+            bench.report(member, 2, 3, now=float(now))
+        bench.change.note_replacement(
+            Replacement(cell_id=CELL_ID, lost=MEMBERS[2].keeper_id, spare=MEMBERS[3]),
+        )
+        records = bench.change.next_records(float(now))
+        if records:
+            (record,) = records
+            assert isinstance(record, ConfigureRecord)
+            assert set(record.members) == {ME, MEMBERS[1], MEMBERS[3]}
+            return float(now)
+    return 0.0
+
+
+def test_a_member_that_is_given_up_is_replaced_as_soon_as_it_is_seen_to_be_gone() -> None:
+    assert GONE_S <= replaced_at(Bench(), ABSENT_S) <= GONE_S + 2
+
+
+def test_a_member_that_is_heard_is_not_replaced_whatever_a_spare_says() -> None:
+    assert not replaced_at(Bench(), ABSENT_S, heard=True)
+
+
+def test_another_member_that_is_absent_keeps_its_place() -> None:
+    bench = Bench()
+    for now in range(int(ABSENT_S) - 1):
+        bench.report(MEMBERS[2], 2, 3, now=float(now))
+        bench.report(MEMBERS[3], 2, 3, now=float(now))
+        bench.change.note_replacement(Replacement(cell_id=CELL_ID, lost=MEMBERS[2].keeper_id, spare=MEMBERS[3]))
+        assert bench.change.next_records(float(now)) == ()
+
+
+def test_the_word_of_a_spare_that_does_not_report_counts_for_nothing() -> None:
+    bench = Bench()
+    bench.change.note_replacement(Replacement(cell_id=CELL_ID, lost=MEMBERS[2].keeper_id, spare=MEMBERS[3]))
+    assert bench.reports.get(MEMBERS[3]) is None
+
+
+# The spare's part
+
+
+def heartbeat(*flags: int) -> Heartbeat:
+    members = [HeartbeatMember(m[0], 7, f, m[1], 1) for m, f in zip(MEMBERS, flags, strict=False)]
+    return Heartbeat(
+        flags=HeartbeatFlag.SERVING,
+        epoch=1,
+        cell_id=CELL_ID,
+        configuration=1,
+        number=1,
+        committed=1,
+        table_version=0,
+        members=tuple(members),
+    )
+
+
+def asked(lost: bytes, *flags: int) -> tuple[list[Any], list[Any]]:
+    """Let a spare hear heartbeats twice. Return the members that it names, and what it tells."""
+    _, _, context = replica()
+    context.outgoing.clear()
+    context.events.clear()
+    replacing = Replacing(context, lost)
+    for _ in range(2):
+        replacing.hear(heartbeat(*flags))
+    commands = [each.command for each in context.outgoing if isinstance(each, SendCommand)]
+    assert all(decode_command(command.encode()) == command for command in commands)
+    return [each.lost for each in commands if isinstance(each, Replacement)], list(context.events)
+
+
+def test_a_spare_names_the_member_whose_id_begins_as_asked() -> None:
+    lost = MEMBERS[2].keeper_id
+    assert asked(lost[:4], MemberFlag.LIVE, MemberFlag.LIVE, 0) == ([lost, lost], [])
+
+
+def test_a_spare_says_once_that_the_member_is_there() -> None:
+    lost = MEMBERS[2].keeper_id
+    assert asked(lost, 1, 1, 1) == ([lost, lost], [ReplacementWaits(lost, 1)])
+
+
+def test_a_spare_names_nobody_if_no_id_begins_so() -> None:
+    assert asked(b"nobody", 1, 1, 1) == ([], [ReplacementWaits(b"nobody", 0)])
+    assert asked(b"", 1, 1, 1) == ([], [])
 
 
 def test_strangers_drive_no_member_out_of_the_reports() -> None:
