@@ -9,7 +9,7 @@ from fjm2.bus.inbox import Delivery, Inbox, Received, is_expired
 from fjm2.bus.losses.kinds import Gap, Loss
 from fjm2.bus.routing.targets import ReceivedRun
 from fjm2.messages.errors import MessageFormatError
-from fjm2.messages.header import EXPIRATION, KIND, Kind
+from fjm2.messages.header import EXPIRATION, KIND, MARKS_AT, REDELIVERED, Kind
 from fjm2.messages.message import Message, open_message, put_property
 from fjm2.messages.object_codec import ObjectCodec
 from fjm2.messages.object_message import ObjectMessage
@@ -118,7 +118,7 @@ class Opener:
             received.head,
             received.body,
             received.header,
-            delivery.count,
+            delivery.count + bool(received.head[MARKS_AT] & REDELIVERED),
             self.acknowledge_hook,
             delivery.inbox.message_destination,
         )

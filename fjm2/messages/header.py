@@ -41,6 +41,8 @@ MARKS_AT: Final = 15
 """Offset of the marks in a header. Receivers that do not know them ignore them."""
 RETAINED: Final = 1
 """The message stays at keepers as a last value: see its section."""
+REDELIVERED: Final = 2
+"""The message may have been delivered before: it comes from the store of an earlier cell."""
 
 RETAINED_SEND: Final = 1 << 8
 """Flag of a send whose message is a last value. Flags of a header are below it."""

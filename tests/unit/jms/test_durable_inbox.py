@@ -10,13 +10,15 @@ from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.bus.inbox import ConsumerSettings, Inbox, Received
 from fjm2.bus.losses.kinds import Loss
+from fjm2.jms.deliveries import Opener
 from fjm2.jms.durable import repeats
 from fjm2.jms.durable.inbox import MESSAGES_MAX, DurableInbox
 from fjm2.messages.destination import Destination, Topic
 from fjm2.messages.files.parts import data_parts, encode_begin
 from fjm2.messages.frame import FrameWriter, body_place, frame_alone
-from fjm2.messages.header import FILE, HEADER, PERSISTENT, Kind
+from fjm2.messages.header import FILE, HEADER, MARKS_AT, PERSISTENT, REDELIVERED, Kind
 from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES, with_ledger_number
+from fjm2.messages.object_codec import SAFE_CODEC
 from fjm2.messages.selector import Selector
 
 TOPIC, OTHER = Topic("prices"), Topic("news")
@@ -258,3 +260,21 @@ def test_what_is_remembered_of_outboxes_is_bounded(monkeypatch: pytest.MonkeyPat
     for connection in range(5):
         known.finish((*headers[0][:9], connection, *headers[0][10:]))
     assert not known.is_done(headers[-2])
+
+
+def test_a_message_of_an_earlier_cell_counts_as_delivered_before() -> None:
+    for marks, count in ((0, 1), (REDELIVERED, 2)):
+        data = bytearray(frame(b"x"))
+        data[MARKS_AT] = marks
+        inbox = Consumer().inbox
+        inbox.take_frames(LEDGER, 1, [frame_alone(bytes(data))], is_redelivered=False)
+        opener = Opener(SAFE_CODEC, _nothing)
+        delivery = opener.take(inbox)
+        assert delivery is not None
+        message = opener.open(delivery)
+        assert (message.delivery_count, message.redelivered) == (count, count > 1)
+        assert delivery.count == 1  # it may be delivered again as often as others
+
+
+async def _nothing() -> None:
+    """Acknowledge nothing."""
