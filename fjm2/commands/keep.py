@@ -24,9 +24,9 @@ from .support.keeping import DEFAULT_STORE_BYTES, Size, store_errors
 from .support.lazy_group import LazyCommands
 
 _ID_DIGITS = re.compile("(?:[0-9a-f]{2}){4,16}")
-_SUBCOMMANDS = ("status", "check", "export", "bench")
 _YOUNG_MAX: Final = 20_000
 """Objects that may be new before the garbage collector looks at them: some megabytes."""
+_SUBCOMMANDS = ("status", "check", "export", "adopt", "bench")
 
 
 class KeepGroup(click.Group):

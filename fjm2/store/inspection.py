@@ -1,17 +1,22 @@
-"""Offline looks at a store: what is damaged, and all messages. Neither changes anything."""
+"""Offline looks at a store: what is damaged, all messages, and its journal. None of them changes anything."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
 
+from fjm2.base.errors import ConfigError
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 
+from .config import StoreConfig
 from .disk import Disk
 from .index import Entries
+from .journal import Journal
 from .opening import damaged
 from .reader import Read
 from .recovery import Recovered, recover
-from .verification import Damage, lost_frames
+from .segments import Space
+from .verification import Damage, forget_lost, lost_frames
 
 _READ_FRAMES = 1024
 """Frames read at a time."""
@@ -69,6 +74,24 @@ def export(disk: Disk, *, accept_loss: bool = False) -> Iterator[ExportedMessage
             for sequence, frame in zip(read.sequences.tolist(), read.fetch(disk), strict=True):
                 if frame is not None:
                     yield ExportedMessage(ledger, sequence, frame)
+
+
+def read_journal(disk: Disk, *, accept_loss: bool = False) -> Journal:
+    """Return the journal of a store, only to be read. With `accept_loss` what is damaged is left out.
+
+    Raises ConfigError if there is no store, and DamagedStoreError if it is damaged, unless the loss is accepted.
+    """
+    found = recover(disk)
+    if found.damages and not accept_loss:
+        raise damaged(found.damages)
+    if found.identity is None:
+        raise ConfigError("identity: missing or damaged: expected the directory of a store")
+    if accept_loss:
+        forget_lost(disk, found.snapshot.contents, found.snapshot.segments)
+    config = StoreConfig()
+    space = Space(config)
+    space.used.update((segment.number, segment) for segment in found.snapshot.segments)
+    return Journal(config, Random(0), found.identity, found.snapshot.contents, space, found.snapshot.position)
 
 
 def _reads(found: Recovered, ledger: Ledger) -> Iterator[Read]:

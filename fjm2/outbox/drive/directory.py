@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from fjm2.base.logs import Log
 from fjm2.store.config import StoreConfig
 from fjm2.store.drive.os_disk import OsDisk
+from fjm2.store.inspection import read_journal
 from fjm2.store.journal import Journal
 from fjm2.store.opening import open_journal
 
@@ -54,3 +55,13 @@ def open_outbox(directory: Path, bytes_max: int) -> OpenOutbox:
     except BaseException:
         disk.shut()
         raise
+
+
+def accepted_in(directory: Path) -> list[int]:
+    """Return the number of messages that each lane of an outbox has ever accepted. Nothing is changed.
+
+    Raise ConfigError if another process has it open, or if it is damaged.
+    """
+    with OsDisk(directory, read_only=True) as disk:
+        journal = read_journal(disk)
+        return [recover_lane(journal, disk, lane).accepted for lane in range(LANES)]

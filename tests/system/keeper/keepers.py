@@ -137,9 +137,9 @@ def keeping(folder: Path, port: int) -> Iterator[Keepers]:
             keeper.end()
 
 
-def start_three(keepers: Keepers) -> list[KeeperProcess]:
+def start_three(keepers: Keepers, *options: object) -> list[KeeperProcess]:
     """Start three keepers, and wait until one of them serves."""
-    three = [keepers.start(name) for name in "abc"]
+    three = [keepers.start(name, *options) for name in "abc"]
     keepers.until(lambda: keepers.serving and all(each.state in ("serving", "follower") for each in three))
     return three
 

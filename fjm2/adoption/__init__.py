@@ -1,0 +1,1 @@
+"""Adoption: what a stranded or retired store holds and nobody acknowledged goes into the cell of today, once."""
