@@ -18,7 +18,7 @@ from .listener_task import ListenerTask
 from .runs import Run
 from .settings import SessionMode
 
-_ANOTHER: Final = "use another session, from connection.create_session() or context.create_context()"
+ANOTHER_SESSION: Final = "use another session, from connection.create_session() or context.create_context()"
 """Remedy for a session that is in use."""
 
 
@@ -37,6 +37,12 @@ MOVES: Final = {
     DispatcherState.CLOSED: set[DispatcherState](),
 }
 """States that may follow each state."""
+
+
+def _check_consumer(inbox: Inbox) -> None:
+    """Raise IllegalStateError if the consumer of an inbox is closed."""
+    if inbox.is_closed:
+        raise IllegalStateError("the consumer is closed: create another one")
 
 
 class Dispatcher:
@@ -163,7 +169,9 @@ class Dispatcher:
         """Raise IllegalStateError if the session has a listener and the caller is no listener. JMS leaves such a
         session to listeners."""
         if self.listeners.is_started and self._ready.has_listener and not self.listeners.is_current():
-            raise IllegalStateError(f"{call}: the session has a message listener, and only that may use it: {_ANOTHER}")
+            raise IllegalStateError(
+                f"{call}: the session has a message listener, and only that may use it: {ANOTHER_SESSION}"
+            )
 
     async def _next_change(self) -> None:
         self._changed.clear()
@@ -188,9 +196,11 @@ class Dispatcher:
 
     def listen(self, inbox: Inbox, listener: Any) -> None:
         """Set the listener of an inbox, which is called from the next message on. None removes it."""
+        if listener is not None:
+            _check_consumer(inbox)
         if listener is not None and self._receiving:
             raise IllegalStateError(
-                f"a receive is waiting on this session, which cannot have a listener as well: {_ANOTHER}"
+                f"a receive is waiting on this session, which cannot have a listener as well: {ANOTHER_SESSION}"
             )
         self._take_back()
         self.deliveries.end_batches(inbox)
@@ -293,17 +303,18 @@ class Dispatcher:
 
     def _check_may_receive(self, inbox: Inbox, call: str) -> None:
         self.check_open()
-        if inbox.is_closed:
-            raise IllegalStateError("the consumer is closed: create another one")
+        _check_consumer(inbox)
         if inbox in self._receiving:
             raise IllegalStateError(
                 f"another receive is waiting at this consumer of {inbox.destination}, which can have only one:"
                 " create a consumer for each task"
             )
         if self._receiving and self.has_threads:
-            raise IllegalStateError(f"another receive is waiting on this session, which can have only one: {_ANOTHER}")
+            raise IllegalStateError(
+                f"another receive is waiting on this session, which can have only one: {ANOTHER_SESSION}"
+            )
         if self._ready.has_listener:
-            raise IllegalStateError(f"{call}: the session has a message listener: {_ANOTHER}")
+            raise IllegalStateError(f"{call}: the session has a message listener: {ANOTHER_SESSION}")
 
     async def _wait(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
         wait = Wait()

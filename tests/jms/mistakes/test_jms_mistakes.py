@@ -47,6 +47,18 @@ async def test_a_message_listener_is_a_function(api: Api) -> None:
     assert await consumer.receive(QUIET_S) is None  # no listener was set
 
 
+async def test_a_closed_consumer_takes_no_listener(api: Api) -> None:
+    context = await api.context()
+    consumer = await context.create_consumer(TOPIC)
+    await consumer.close()
+    consumer.message_listener = None
+    with pytest.raises(IllegalStateError, match="the consumer is closed: create another one"):
+        await api.invoke(setattr, consumer.inner, "message_listener", print)
+    with pytest.raises(IllegalStateError, match="the consumer is closed: create another one"):
+        await consumer.listen(str, print)
+    assert consumer.message_listener is None
+
+
 @pytest.mark.parametrize("api", [Blocking], indirect=True)
 async def test_threads_take_no_coroutine_functions(api: Api) -> None:
     async def listen(_: Any) -> None: ...
