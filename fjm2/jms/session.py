@@ -32,7 +32,7 @@ from fjm2.messages.object_codec import ObjectCodec
 from fjm2.messages.selector import Selector
 
 from .consumer import MessageConsumer
-from .dispatcher import Dispatcher
+from .dispatcher import ANOTHER_SESSION, Dispatcher
 from .endpoint import Endpoint
 from .last_values.retaining import Retaining
 from .metadata import refuse
@@ -121,6 +121,8 @@ class SessionCore:
             self.dispatcher.wrap_listener = endpoint.telemetry.listening
         self._on_closed = on_closed
         self._durable: DurableSession | None = None
+        self._is_in_block = False
+        """True inside the block of `transaction`."""
         self._state = SessionState.OPEN
 
     @property
@@ -295,6 +297,21 @@ class SessionCore:
         await self.outbox.completions.drained()
         self.outbox.rollback()
         self.dispatcher.recover()
+
+    def begin_block(self) -> None:
+        """Begin the block of `transaction`. Raise IllegalStateError inside another one: the end of the inner block
+        would commit half of the outer one."""
+        self.check_transacted("transaction")
+        if self._is_in_block:
+            raise IllegalStateError(
+                "transaction: the session is inside such a block already, and has one transaction at a time: end that "
+                f"block first, or {ANOTHER_SESSION}"
+            )
+        self._is_in_block = True
+
+    def end_block(self) -> None:
+        """End the block of `transaction`, after its commit or rollback."""
+        self._is_in_block = False
 
     async def recover(self) -> None:
         """Redeliver messages that are not acknowledged; see `Session.recover`."""
@@ -486,18 +503,24 @@ class Session(MessageFactory):
         await self._core.rollback()
 
     def transaction(self) -> AbstractAsyncContextManager[Self]:
-        """`async with session.transaction():` commits, or rolls back if an exception leaves the block."""
+        """`async with session.transaction():` commits, or rolls back if an exception leaves the block.
+
+        Raise IllegalStateError inside another such block of the session.
+        """
         return self._transaction()
 
     @contextlib.asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Self]:
-        self._core.check_transacted("transaction")
+        self._core.begin_block()
         try:
-            yield self
-        except BaseException:
-            await self.rollback()
-            raise
-        await self.commit()
+            try:
+                yield self
+            except BaseException:
+                await self.rollback()
+                raise
+            await self.commit()
+        finally:
+            self._core.end_block()
 
     async def recover(self) -> None:
         """Redeliver messages, beginning with the first one that is not acknowledged."""

@@ -149,6 +149,8 @@ ASYNC_CALLS: dict[str, AsyncCall] = {
     "a deleted temporary topic": lambda context: deleted_temporary(context),
     "delete a topic with consumers": lambda context: delete_with_consumers(context),
     "a closed consumer": lambda context: closed_consumer(context),
+    "listen to a closed consumer": lambda context: closed_listener(context),
+    "a transaction in a transaction": lambda _: in_session(nested_transaction, SessionMode.SESSION_TRANSACTED),
     "a closed context": lambda context: closed_context(context),
     "QueueRequestor(Queue('orders'))": lambda _: in_session(lambda s: QueueRequestor(s, Queue("orders"))),
     "TopicRequestor('service')": lambda _: in_session(lambda s: TopicRequestor(s, "service")),  # type: ignore[arg-type]
@@ -264,6 +266,17 @@ async def closed_consumer(context: JMSContext) -> None:
     consumer = context.create_consumer(Topic("fjm2.quiet"))
     await consumer.close()
     await consumer.receive(0)
+
+
+async def closed_listener(context: JMSContext) -> None:
+    consumer = context.create_consumer(Topic("fjm2.quiet"))
+    await consumer.close()
+    consumer.listen(str, print)
+
+
+async def nested_transaction(session: Any) -> None:
+    async with session.transaction(), session.transaction():
+        pass
 
 
 async def closed_context(context: JMSContext) -> None:

@@ -1,6 +1,7 @@
 """Tests of local transactions. Their names begin with the number of the case, X1 to X8."""
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -69,6 +70,45 @@ async def test_x2_the_block_commits_or_rolls_back(api: Api) -> None:
         await in_transaction(api, session, "lost", fails=True)
     await in_transaction(api, session, "kept")
     assert await texts(consumer, 1) == ["kept"]
+
+
+async def test_x2_a_block_in_a_block_of_the_session_is_refused_before_anything_is_sent(api: Api) -> None:
+    session, _, consumer = await sessions(api)
+    with pytest.raises(IllegalStateError, match="inside such a block already, and has one transaction at a time"):
+        await block_in_block(api, session, "take 10 from A", "give 10 to B")
+    assert await consumer.receive(QUIET_S) is None  # rolled back, as the block raised
+    await in_transaction(api, session, "the next block")
+    assert await texts(consumer, 1) == ["the next block"]
+
+
+async def test_x2_a_block_goes_on_after_a_refused_one(api: Api) -> None:
+    session, _, consumer = await sessions(api)
+    await block_in_block(api, session, "take 10 from A", "give 10 to B", catches=True)
+    assert await texts(consumer, 2) == ["take 10 from A", "give 10 to B"]
+    assert await consumer.receive(QUIET_S) is None
+
+
+async def block_in_block(api: Api, session: Any, first: str, second: str, *, catches: bool = False) -> None:
+    """Send in a block, enter another one, which ends at once, and send again."""
+    caught = contextlib.suppress(*[IllegalStateError] if catches else [])
+    outer, inner = session.inner.transaction(), session.inner.transaction()
+    if api.is_blocking:
+
+        def run() -> None:
+            with outer:
+                session.inner.create_producer(TOPIC).send(TextMessage(first))
+                with caught, inner:
+                    pass
+                session.inner.create_producer(TOPIC).send(TextMessage(second))
+
+        await asyncio.to_thread(run)
+        return
+    async with outer:
+        await session.inner.create_producer(TOPIC).send(TextMessage(first))
+        with caught:
+            async with inner:
+                pass
+        await session.inner.create_producer(TOPIC).send(TextMessage(second))
 
 
 async def in_transaction(api: Api, session: Any, text: str, fails: bool = False) -> None:

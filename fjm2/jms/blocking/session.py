@@ -146,9 +146,11 @@ class Session(MessageFactory, Closable):
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """`with session.transaction():` commits, or rolls back if an exception leaves the block."""
-        run(self._threads.core.check_transacted, "transaction")
-        with TransactionEnd(self):
+        """`with session.transaction():` commits, or rolls back if an exception leaves the block.
+
+        Raise IllegalStateError inside another such block of the session.
+        """
+        with TransactionBlock(self):
             yield self
 
     def recover(self) -> None:
@@ -167,15 +169,18 @@ def threads_of(session: Session) -> SessionThreads:
     return session._threads
 
 
-class TransactionEnd:
-    """Commits a transaction at the end of its block, or rolls it back after an exception."""
+class TransactionBlock:
+    """The block of a transaction: commits at its end, or rolls back after an exception."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def __enter__(self) -> None:
-        pass
+        run(threads_of(self._session).core.begin_block)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         end = self._session.commit if kind is None else self._session.rollback
-        end()
+        try:
+            end()
+        finally:
+            threads_of(self._session).core.end_block()
