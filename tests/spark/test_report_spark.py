@@ -41,6 +41,7 @@ def figures(cell: Cell, random: Random) -> dict[str, float]:
     return {"msgs_per_s": rate, "gbit_per_s": rate * cell.size * 8e-9, "cpu_s_per_gb": random.random()}
 
 
+@pytest.mark.nightly
 def test_results_of_runs_reach_the_report_through_spark(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     random, book = Random(5), ResultFolder(tmp_path / "traces", "made")

@@ -122,6 +122,7 @@ def executors_of(spark: SparkSession) -> int:
     return len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos())
 
 
+@pytest.mark.nightly
 def test_a_worker_reads_all_lines(sparks: Sparks, tmp_path: Path, port: int) -> None:
     (traces := tmp_path / "traces").mkdir()
     made = generate(traces, 500)
@@ -157,6 +158,7 @@ def stream_command(folder: Path, warehouse: Path, *more: str) -> list[str]:
     return [*program, *OPTIONS]
 
 
+@pytest.mark.nightly
 def test_a_killed_stream_continues_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """A stream that is killed after its first batch, and one that goes on in its warehouse, have each line once.
 
