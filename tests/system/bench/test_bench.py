@@ -17,7 +17,7 @@ from fjm2bench.micro import consumers, jms, store
     [
         pytest.param("stream", 64, 20_000, (), marks=pytest.mark.nightly),
         ("stream", 1024, 5000, ("--batch", 100)),
-        ("stream", 100_000, 100, ()),
+        pytest.param("stream", 100_000, 100, (), marks=pytest.mark.nightly),
         ("data", 65_536, 100, ()),
         pytest.param("data", 8, 50, (), marks=pytest.mark.nightly),
     ],
@@ -254,7 +254,7 @@ def test_every_command_tells_how_it_is_used(command: str) -> None:
         (1024, 2000, 3, ("--api", "receive")),
         (1024, 2000, 1, ("--api", "iterate")),
         (1024, 2000, 2, ("--api", "batches")),
-        (100_000, 100, 2, ()),
+        pytest.param(100_000, 100, 2, (), marks=pytest.mark.nightly),
         pytest.param(8, 50, 8, (), marks=pytest.mark.nightly),
     ],
 )

@@ -38,6 +38,7 @@ def test_two_systems_are_compared_in_namespaces(start: Start) -> None:
 
 @pytest.mark.root
 @pytest.mark.usefixtures("require_root_and_netns")
+@pytest.mark.nightly
 def test_jms_and_activemq_are_compared_in_namespaces(start: Start) -> None:
     if lack := load("activemq").missing():
         pytest.skip(f"activemq: {lack}")

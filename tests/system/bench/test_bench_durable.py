@@ -1,5 +1,6 @@
 """Tests of `fjm2-bench durable`: systems that keep messages on disks do the same task, each in a namespace."""
 
+import itertools
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from bench_processes import Ended, Start, the_only_line
 from click.testing import CliRunner
 from fjm2bench.cli import main
 from fjm2bench.durable.systems import SYSTEMS, load
+from representatives import representatives
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("require_root_and_netns")]
 COUNT = 3000
@@ -21,9 +23,14 @@ BRIEF = ("--repeat", 1, "--timeout", 35)
 DEADLINE_S = 20.0
 
 
-@pytest.fixture(params=SYSTEMS)
+@pytest.fixture
 def system(request: pytest.FixtureRequest) -> str:
     return require(request.param)
+
+
+def systems(*by_day: str) -> pytest.MarkDecorator:
+    """Run a test with each system, and in `make test` with these only: each system is in one of its tests."""
+    return pytest.mark.parametrize("system", representatives(SYSTEMS, *by_day), indirect=True)
 
 
 def require(system: str) -> str:
@@ -40,6 +47,7 @@ def only_row(ended: Ended) -> dict[str, float]:
     return row
 
 
+@systems("fjm2")
 def test_subscribers_acknowledge_every_message(start: Start, system: str, tmp_path: Path) -> None:
     counts = ("--count", COUNT, "--warm-up", 300, "--folder", tmp_path)
     row = only_row(start("durable", "throughput", "--systems", system, "--subscribers", 2, *counts, *BRIEF).end())
@@ -48,6 +56,7 @@ def test_subscribers_acknowledge_every_message(start: Start, system: str, tmp_pa
     assert os.listdir(tmp_path) == []
 
 
+@systems("jetstream")
 def test_awaited_sends_are_timed(start: Start, system: str, tmp_path: Path) -> None:
     counts = ("--count", 200, "--warm-up", 20, "--folder", tmp_path)
     result = the_only_line(start("durable", "awaited", "--systems", system, *counts, *BRIEF).end())
@@ -57,6 +66,7 @@ def test_awaited_sends_are_timed(start: Start, system: str, tmp_path: Path) -> N
         assert 0 < each["p50_us"] <= each["p99_us"] <= each["max_us"]
 
 
+@systems("fjm2-one")
 def test_messages_wait_for_their_subscriber(start: Start, system: str, tmp_path: Path) -> None:
     counts = ("--count", COUNT, "--folder", tmp_path)
     row = only_row(start("durable", "waiting", "--systems", system, *counts, *BRIEF).end())
@@ -72,7 +82,15 @@ def test_publishers_beside_a_cell_are_measured(start: Start, tmp_path: Path) -> 
     assert all(row["msgs_per_s"] > 0 and not row["faults"] for row in rows)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("system", "number"),
+    representatives(
+        itertools.product(SYSTEMS, [signal.SIGTERM, signal.SIGKILL]),
+        ("activemq-kahadb", signal.SIGTERM),
+        ("jetstream-default", signal.SIGKILL),
+    ),
+    indirect=["system"],
+)
 def test_servers_end_with_the_bench(start: Start, system: str, tmp_path: Path, number: signal.Signals) -> None:
     counts = ("--count", 100_000_000, "--folder", tmp_path)
     bench = start("durable", "throughput", "--systems", system, *counts, *BRIEF)

@@ -1,5 +1,6 @@
 """Tests of `fjm2-bench peer`: other systems do the same task as FJM2, and print the same lines of results."""
 
+import itertools
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from fjm2bench.networks.lan import Lan
 from fjm2bench.networks.network import DEVICE
 from fjm2bench.peers import RAW, RELIABLE, SYSTEMS, load
 from fjm2bench.peers.window import Reports, Window
+from representatives import representatives
 
 
 def require(system: str) -> str:
@@ -25,7 +27,7 @@ def require(system: str) -> str:
     return system
 
 
-@pytest.fixture(params=SYSTEMS)
+@pytest.fixture(params=representatives(SYSTEMS, "libnorm", "nats", "udp-c"))
 def peer(request: pytest.FixtureRequest) -> str:
     return require(request.param)
 
@@ -72,8 +74,10 @@ def test_bare_datagrams_are_counted(start: Start, system: str, port: int, size: 
 
 @pytest.mark.root
 @pytest.mark.usefixtures("require_root_and_netns")
-@pytest.mark.parametrize("system", RAW)
-@pytest.mark.parametrize("size", [1024, 100_000])
+@pytest.mark.parametrize(
+    ("system", "size"),
+    representatives(itertools.product(RAW, [1024, 100_000]), ("udp-c", 1024), ("udp-trains", 100_000)),
+)
 def test_datagrams_lost_by_the_network_are_counted(start: Start, system: str, size: int) -> None:
     require(system)
     with Lan(1, loss=0.01) as lan:
@@ -91,7 +95,7 @@ def test_datagrams_lost_by_the_network_are_counted(start: Start, system: str, si
 
 @pytest.mark.root
 @pytest.mark.usefixtures("require_root_and_netns")
-@pytest.mark.parametrize("system", ["cyclonedds", "jgroups"])
+@pytest.mark.parametrize("system", representatives(["cyclonedds", "jgroups"], "cyclonedds"))
 def test_multicast_peers_repair_what_is_lost(start: Start, system: str) -> None:
     require(system)
     with Lan(2, loss=0.01) as lan:

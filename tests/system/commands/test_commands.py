@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
+from representatives import representatives
 from trains import receive_train
 
 from fjm2.commands import main
@@ -142,8 +143,9 @@ SENDING = {
 }
 
 
-@pytest.mark.parametrize("options", SENDING.values(), ids=SENDING.keys())
-def test_files_arrive_with_their_names(runner: Runner, tmp_path: Path, options: tuple[object, ...]) -> None:
+@pytest.mark.parametrize("kind", representatives(SENDING, "as-it-is", "parity", "congestion-control"))
+def test_files_arrive_with_their_names(runner: Runner, tmp_path: Path, kind: str) -> None:
+    options = SENDING[kind]
     sent = {name: make_file(tmp_path / name, size) for name, size in (("a.bin", 1), ("b c.txt", 700_000), ("empty", 0))}
     out = tmp_path / "deep" / "inbox"
     recv = runner.recv(out, "--count", 3, "--node-id", 2)
@@ -184,7 +186,14 @@ def test_data_arrive_under_their_numbers(runner: Runner, tmp_path: Path) -> None
     assert all(name.isdigit() for name in arrived)
 
 
-@pytest.mark.parametrize("options", [(), ("--fec", "rs"), ("--fec", "nocode", "--rate", 0)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(()),
+        pytest.param(("--fec", "rs"), marks=pytest.mark.nightly),
+        pytest.param(("--fec", "nocode", "--rate", 0), marks=pytest.mark.nightly),
+    ],
+)
 def test_a_stream_arrives(runner: Runner, tmp_path: Path, options: tuple[object, ...]) -> None:
     lines = [f"line {number} {'.' * (number % 90)}\n".encode() for number in range(20_000)]
     (tmp_path / "lines").write_bytes(b"".join(lines) + b"and no end of line")
@@ -209,7 +218,7 @@ def test_many_receivers_on_one_host(runner: Runner, tmp_path: Path) -> None:
 
 
 @pytest.mark.calm
-@pytest.mark.parametrize("sync", ["current", "stream", "all"])
+@pytest.mark.parametrize("sync", representatives(["current", "stream", "all"], "current"))
 def test_a_late_receiver(runner: Runner, tmp_path: Path, until_sending: Callable[[], None], sync: str) -> None:
     sent = {name: make_file(tmp_path / name, 400_000 + ord(name)) for name in "abcd"}
     early = runner.recv(tmp_path / "early", "--count", 4)

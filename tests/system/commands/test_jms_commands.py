@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from commanding import DEADLINE_S, PROMPTLY_S, Start, starting
+from representatives import representatives
 
 from fjm2.commands import main
 from fjm2.commands.support.bus_options import inferred
@@ -118,7 +119,7 @@ def test_lines_are_sent_as_they_come(start: Start) -> None:
     assert pub.end()[0] == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", representatives([signal.SIGKILL, signal.SIGSTOP], signal.SIGKILL))
 def test_a_dead_subscriber_is_told_once(start: Start, uri: str, number: signal.Signals) -> None:
     uri += "&ack_timeout_s=1"
     sub = start("sub", TOPIC, "--client-id", "desk", uri=uri)

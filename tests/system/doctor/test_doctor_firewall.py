@@ -20,7 +20,7 @@ from fjm2.norm import Train, UdpConfig, UdpTransport
     [
         ("-A OUTPUT -p igmp -j DROP", "igmp_dropped"),
         pytest.param("-A INPUT -p igmp -j DROP", "igmp_dropped", marks=pytest.mark.nightly),
-        (f"-A INPUT -d {GROUP} -j DROP", "group_dropped"),
+        pytest.param(f"-A INPUT -d {GROUP} -j DROP", "group_dropped", marks=pytest.mark.nightly),
         pytest.param(f"-A INPUT -p udp --dport {PORT} -j DROP", "group_dropped", marks=pytest.mark.nightly),
         (f"-A OUTPUT -p udp -d {GROUP} -j REJECT", "group_dropped"),
         ("-A INPUT -p udp -m addrtype ! --dst-type MULTICAST -j DROP", "way_back_dropped"),
@@ -75,6 +75,7 @@ def test_rules_of_nft_are_read_as_well(network: Network, require_tool: Callable[
     assert "group_dropped" not in doctor(host).problems()
 
 
+INPUT_DROPS = "iptables -P INPUT DROP"
 OWN_TABLE = """
 table inet fw {
     chain input { type filter hook input priority 0; policy drop; iif lo accept; tcp dport 22 accept; }
@@ -105,8 +106,15 @@ def is_heard(here: Namespace, there: Namespace) -> bool:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("beside", ["", "iptables -P INPUT DROP"])
-@pytest.mark.parametrize("tables", [OWN_TABLE, OWN_TABLES], ids=["one table", "tables for each hook"])
+@pytest.mark.parametrize(
+    ("tables", "beside"),
+    [
+        pytest.param(OWN_TABLE, "", id="one table"),
+        pytest.param(OWN_TABLE, INPUT_DROPS, id="one table beside iptables", marks=pytest.mark.nightly),
+        pytest.param(OWN_TABLES, "", id="tables for each hook", marks=pytest.mark.nightly),
+        pytest.param(OWN_TABLES, INPUT_DROPS, id="tables for each hook beside iptables"),
+    ],
+)
 def test_a_drop_policy_in_a_table_of_nft_is_overcome_by_the_commands_told(
     network: Network, require_tool: Callable[[str], str], tables: str, beside: str
 ) -> None:
