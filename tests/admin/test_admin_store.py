@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from load import run_load
+from representatives import representatives
 from running import ROOT, Admin, Gateway, run, until
 
 from fjm2admin.cli import main
@@ -249,11 +250,12 @@ def test_rates_add_up_to_the_counters_for_any_intervals() -> None:
 
 
 @pytest.mark.alone
-def test_a_change_reaches_hundreds_of_gateways_in_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("nodes", "changes"), representatives([(100, 2), (300, 5)], (100, 2)))
+def test_a_change_reaches_hundreds_of_gateways_in_time(tmp_path: Path, nodes: int, changes: int) -> None:
     began_at = time.monotonic()
-    result = run_load(tmp_path, nodes=300, heartbeat_s=3, changes=5, every_s=1)
+    result = run_load(tmp_path, nodes=nodes, heartbeat_s=3, changes=changes, every_s=1)
     assert result.errors == []
-    assert (len(result.reached_s), result.unreached) == (5, 0)
+    assert (len(result.reached_s), result.unreached) == (changes, 0)
     assert max(result.reached_s) < 3
     assert result.register_s < 5
     assert result.cpu < 0.5

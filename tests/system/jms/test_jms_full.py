@@ -151,6 +151,7 @@ def uri(port: int, **settings: object) -> str:
     return f"fjm2://239.192.57.98:{port}?interface=127.0.0.1&ttl=0" + "".join(f"&{k}={v}" for k, v in settings.items())
 
 
+@pytest.mark.nightly
 def test_a_subscriber_of_2_ms_a_message_loses_nothing_and_is_full_but_never_gone(port: int) -> None:
     async def main() -> None:
         slow = await Program.start(SLOW, uri(port))

@@ -4,6 +4,7 @@ import pytest
 from jms_traffic import LANE_OF, PRIORITIES, PRODUCERS, TOPICS, TYPES
 from netns import Namespace, Network
 from peers import Peer, peers
+from representatives import representatives
 
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 
@@ -19,7 +20,9 @@ def dropped(namespace: Namespace) -> int:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("loss", "feedback_loss"), [(0.01, 0.0), (0.05, 0.05), (0.2, 0.0)])
+@pytest.mark.parametrize(
+    ("loss", "feedback_loss"), representatives([(0.01, 0.0), (0.05, 0.05), (0.2, 0.0)], (0.05, 0.05))
+)
 @pytest.mark.parametrize("count", [30_000, pytest.param(100_000, marks=pytest.mark.nightly)])
 def test_messages_of_all_types_and_sizes_arrive_once_in_order_and_unaltered(
     network: Network, port: int, loss: float, feedback_loss: float, count: int

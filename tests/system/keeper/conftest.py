@@ -1,8 +1,10 @@
 """Cells that are founded once, and copied for each test: a founding takes four seconds."""
 
+import fcntl
+import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,29 +15,44 @@ _FOUNDING_PORT = 32_100
 """First port of the foundings. It lies above those of tests."""
 
 
-def _founding_port(worker_id: str) -> int:
-    return _FOUNDING_PORT + 4 * int(worker_id.removeprefix("gw") or 0) if worker_id.startswith("gw") else _FOUNDING_PORT
+def _founded(factory: pytest.TempPathFactory, name: str, found: Callable[[Path], None]) -> Path:
+    """Return the folder of a cell, which the first worker that needs it founds for all of them."""
+    root = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = root / name
+        if not folder.exists():
+            made = factory.mktemp(name)
+            found(made)
+            made.rename(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
-def founded_one(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def founded_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the store of a cell of one."""
-    folder = tmp_path_factory.mktemp("one")
-    with keeping(folder, _founding_port(worker_id)) as keepers:
-        one = keepers.start("one", "--replicas", 1)
-        keepers.until(lambda: one.state == "serving")
-        one.end(signal.SIGINT)
-    return folder
+
+    def found(folder: Path) -> None:
+        with keeping(folder, _FOUNDING_PORT) as keepers:
+            one = keepers.start("one", "--replicas", 1)
+            keepers.until(lambda: one.state == "serving")
+            one.end(signal.SIGINT)
+
+    return _founded(tmp_path_factory, "cell-of-one", found)
 
 
 @pytest.fixture(scope="session")
-def founded_three(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def founded_three(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the stores of a cell of three."""
-    folder = tmp_path_factory.mktemp("three")
-    with keeping(folder, _founding_port(worker_id) + 2) as keepers:
-        for each in start_three(keepers):
-            each.end(signal.SIGINT)
-    return folder
+
+    def found(folder: Path) -> None:
+        with keeping(folder, _FOUNDING_PORT + 2) as keepers:
+            for each in start_three(keepers):
+                each.end(signal.SIGINT)
+
+    return _founded(tmp_path_factory, "cell-of-three", found)
 
 
 @pytest.fixture

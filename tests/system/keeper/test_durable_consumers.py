@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from durable_programs import NAME, TOPIC, Program, reader, sender
 from keepers import Keepers, start_three, uri_of
+from representatives import representatives
 
 from fjm2.jms import (
     ConnectionFactory,
@@ -86,7 +87,10 @@ def test_what_is_sent_while_the_consumer_is_away_comes_once_and_in_order(cell: K
     assert asyncio.run(drained(uri)) == []
 
 
-@pytest.mark.parametrize("mode", [SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED])
+@pytest.mark.parametrize(
+    "mode",
+    representatives([SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED], SessionMode.CLIENT_ACKNOWLEDGE),
+)
 def test_a_killed_consumer_gets_again_what_it_did_not_acknowledge(cell: Keepers, mode: SessionMode) -> None:
     uri = uri_of(cell.port)
     subscribe(uri)
@@ -243,6 +247,7 @@ def test_a_consumer_closes_without_keepers(cell_of_one: Keepers) -> None:
     asyncio.run(asyncio.wait_for(consume(), 3 * WAIT_S))
 
 
+@pytest.mark.nightly
 def test_a_session_that_was_stopped_for_long_and_acknowledges_by_itself_repeats_two_messages(cell: Keepers) -> None:
     uri = uri_of(cell.port)
     subscribe(uri)

@@ -32,6 +32,7 @@ async def fill(port: int) -> int:
     raise AssertionError("the stores do not fill up")
 
 
+@pytest.mark.nightly
 def test_a_keeper_with_less_room_than_the_others_lets_them_serve(cell_of_three: Keepers) -> None:
     keepers = cell_of_three
     sizes = {"a": SMALL_STORE, "b": LARGE_STORE, "c": LARGE_STORE}

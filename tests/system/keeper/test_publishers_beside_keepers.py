@@ -1,6 +1,7 @@
 """Publishers of topics that nobody stores: keepers are no subscribers, and their death costs nothing."""
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from keepers import DEADLINE_S, KeeperProcess, Keepers, start_three, uri_of
+from representatives import representatives
 
 from fjm2.jms import BytesMessage, ConnectionFactory, Topic
 
@@ -104,8 +106,12 @@ def test_the_death_of_a_keeper_is_no_loss_of_a_topic_that_nobody_stores(
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("victim", ["serving", "follower"])
+@pytest.mark.parametrize(
+    ("victim", "number"),
+    representatives(
+        itertools.product(["serving", "follower"], [signal.SIGKILL, signal.SIGSTOP]), ("serving", signal.SIGSTOP)
+    ),
+)
 def test_a_keeper_that_is_gone_holds_no_traffic_up(
     three: list[KeeperProcess], port: int, victim: str, number: signal.Signals
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_large_object_gets_through_loss(pair: Pair, large_file: Path, loss: fl
 
 
 @pytest.mark.alone
+@pytest.mark.nightly
 def test_at_a_fixed_rate_loss_costs_little_more_than_the_repairs(pair: Pair, large_file: Path) -> None:
     """The fastest of a few transfers counts: other load on the machine can only slow a transfer down."""
     seconds: dict[float, list[float]] = {0.0: [], 0.05: []}

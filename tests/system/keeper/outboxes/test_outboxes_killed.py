@@ -84,6 +84,7 @@ def test_a_publisher_is_killed_while_the_cell_is_away(cell_of_three: Keepers, tm
         check(program, accepted)
 
 
+@pytest.mark.nightly
 def test_keepers_and_the_publisher_are_killed_by_turns(cell_of_three: Keepers, tmp_path: Path, random: Random) -> None:
     start_three(cell_of_three)
     uri = uri_of(cell_of_three.port)
@@ -115,6 +116,7 @@ def test_the_check_finds_what_is_wrong() -> None:
     assert faults_of(accepted, [0, 1, LIFE, LIFE + 1]) != []
 
 
+@pytest.mark.nightly
 def test_an_outbox_that_is_lost_loses_messages(cell_of_three: Keepers, tmp_path: Path) -> None:
     """The tests above mean something only if the outbox is what saves the messages."""
     uri = uri_of(cell_of_three.port)
