@@ -1,6 +1,6 @@
 """Fixtures that run each test twice: with asyncio, and with blocking calls in threads.
 
-Each run has its own bus on the loopback interface. Of tests that take seconds, `make test` does one of the two runs.
+Each run has its own bus on the loopback interface. In `make test`, half of the tests run in one way, half in the other.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import pytest
 from adapter import Api, Asyncio, Blocking
 
 _HERE = Path(__file__).parent
-_TAKES_SECONDS = ("delays", "files", "keepers", "test_jms_closing.py", "test_jms_typed.py", "test_jms_waiting.py")
 
 
 @pytest.fixture(params=[Asyncio, Blocking], ids=["asyncio", "blocking"])
@@ -23,14 +22,16 @@ def api(request: pytest.FixtureRequest, port: int) -> Api:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave one of the two runs of a test that takes seconds to `make nightly`. The name of the test says which one."""
+    """Leave one of the two runs of each test to `make nightly`. The name of the test says which one."""
+    runs: dict[tuple[Path, str], dict[type[Api], list[pytest.Item]]] = {}
     for item in items:
-        if not isinstance(item, pytest.Function) or _HERE not in item.path.parents or not hasattr(item, "callspec"):
-            continue
-        run = item.callspec.params.get("api")
-        by_day = (Asyncio, Blocking)[crc32(item.originalname.encode()) % 2]
-        if run not in (None, by_day) and item.path.relative_to(_HERE).parts[0] in _TAKES_SECONDS:
-            item.add_marker(pytest.mark.nightly)
+        if isinstance(item, pytest.Function) and _HERE in item.path.parents and hasattr(item, "callspec"):
+            api = item.callspec.params.get("api")
+            runs.setdefault((item.path, item.originalname), {}).setdefault(api, []).append(item)
+    for (_, name), of_api in runs.items():
+        if set(of_api) == {Asyncio, Blocking}:
+            for item in of_api[(Asyncio, Blocking)[crc32(name.encode()) % 2]]:
+                item.add_marker(pytest.mark.nightly)
 
 
 @pytest.hookimpl(tryfirst=True)
