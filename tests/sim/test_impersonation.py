@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from groups import PAYLOAD, SMALL
 from hostile.datagrams import Fake, fti
+from representatives import representatives
 from victim import Victim, fakes
 
 from fjm2.norm.core.config import ReceiverConfig, SenderConfig, Sync
@@ -36,7 +37,7 @@ from fjm2.norm.events import (
 from fjm2.norm.sim import Network, Node
 
 ELSEWHERE: Address = ("10.66.66.66", 666)
-SEEDS = [1, 2, 3]
+SEEDS = representatives([1, 2, 3], 1)
 _SEQUENCE, _INSTANCE, _OBJECT_ID, _PAYLOAD_ID = (struct.Struct(code) for code in (">H", ">H", ">H", ">I"))
 
 
@@ -313,7 +314,7 @@ def move(node: Node) -> None:
     node.address = node.engine.own_address = "10.0.0.99", 1234
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", representatives(range(10), 0, 1, 2))
 def test_an_idle_sender_whose_address_changes_is_known_again_before_it_is_forgotten(seed: int) -> None:
     net = Network(seed)
     pub, sub = net.sender(SMALL), net.receiver()

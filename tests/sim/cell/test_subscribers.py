@@ -40,7 +40,7 @@ def kept(seed: int) -> ServiceWorld:
     return wandered(seed)
 
 
-@pytest.mark.parametrize("seed", representatives(range(SEED, SEED + 8), SEED, SEED + 1, SEED + 2))
+@pytest.mark.parametrize("seed", representatives(range(SEED, SEED + 8), SEED, SEED + 1))
 def test_subscribers_get_what_they_are_promised(seed: int) -> None:
     kept(seed)
 
@@ -107,7 +107,6 @@ FOUND_SOON = (
     "share client ids",
     "trust ended sessions",
     "release for one",
-    "forget cursors",
     "hand out twice",
     "hand out early",
     "apply without requests",
