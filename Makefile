@@ -33,14 +33,14 @@ demo: $(INSTALLED)  ## see FJM2 at work on this host, in under a minute
 
 # Tests wait as much as they compute, so there are more workers than cores. Tests that depend on time come after the
 # others: first the `calm` ones, which hardly compute, a few at a time, then the `alone` ones, one by one.
-# $(1) is a condition on markers that ends in "and", or nothing.
+# $(1) is a condition on markers that ends in "and", or nothing. $(2) are options.
 define run_suite
 @status=0; \
-$(PY) -m pytest $(SIDE_BY_SIDE) -m "$(1) not alone and not calm" || status=$$?; \
+$(PY) -m pytest $(2) $(SIDE_BY_SIDE) -m "$(1) not alone and not calm" || status=$$?; \
 if [ $$status = 2 ]; then exit 2; fi; \
-$(PY) -m pytest -n 6 --dist worksteal -m "$(1) calm and not alone" $(call marked,calm) || status=$$?; \
+$(PY) -m pytest $(2) -n 8 --dist worksteal -m "$(1) calm and not alone" $(call marked,calm) || status=$$?; \
 if [ $$status = 2 ]; then exit 2; fi; \
-$(PY) -m pytest -m "$(1) alone" $(call marked,alone) || status=$$?; \
+$(PY) -m pytest $(2) -m "$(1) alone" $(call marked,alone) || status=$$?; \
 exit $$status
 endef
 
@@ -48,7 +48,7 @@ test: $(INSTALLED) system-deps  ## the test suite but for its exhaustive parts, 
 	$(call run_suite,not nightly and)
 
 nightly: $(INSTALLED) system-deps  ## all tests: those of `make test`, the exhaustive ones, and the lab
-	$(call run_suite,)
+	$(call run_suite,,--hypothesis-profile=fjm2)
 	$(MAKE) lab
 
 lab: $(INSTALLED) system-deps  ## three networks, their gateways and the admin service, in namespaces: minutes, as root

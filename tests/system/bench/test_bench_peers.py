@@ -32,7 +32,7 @@ def peer(request: pytest.FixtureRequest) -> str:
     return require(request.param)
 
 
-@pytest.fixture(params=RELIABLE)
+@pytest.fixture(params=representatives(RELIABLE, "libnorm", "pyzmq", "nats", "cyclonedds"))
 def reliable_peer(request: pytest.FixtureRequest) -> str:
     return require(request.param)
 
