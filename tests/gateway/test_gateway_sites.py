@@ -119,6 +119,7 @@ def test_a_standby_takes_over_within_three_seconds_and_nothing_is_lost(internet:
         assert not gateway.status()["drops"]["lan"].get("loop")
 
 
+@pytest.mark.nightly
 def test_lans_joined_twice_without_labels_have_one_gateway_each_and_no_storm(internet: Internet) -> None:
     (publishing, beside), lefts = internet.lan("left", 2, gateways=2)
     (listening,), rights = internet.lan("right", 1, gateways=2)
@@ -150,6 +151,7 @@ def test_lans_joined_twice_without_labels_have_one_gateway_each_and_no_storm(int
     assert multicast() - carried < 50
 
 
+@pytest.mark.nightly
 def test_gateways_of_one_lan_that_do_not_know_each_other_say_so(internet: Internet) -> None:
     _, (one, other) = internet.lan("left", 0, gateways=2)
     _, (far,) = internet.lan("right", 0)
@@ -203,6 +205,7 @@ def test_three_lans_get_everything_once_and_nothing_loops(internet: Internet) ->
         assert not gateway.status()["drops"]["lan"].get("loop")
 
 
+@pytest.mark.nightly
 def test_data_without_subscribers_elsewhere_stay_on_their_lan(internet: Internet) -> None:
     (publishing, beside), (left,) = internet.lan("left", 2)
     (listening,), (right,) = internet.lan("right", 1)
@@ -303,6 +306,7 @@ def test_a_path_that_is_too_narrow_is_a_fault_until_the_length_is_configured(int
     assert left.get("/healthz")[0] == 200
 
 
+@pytest.mark.nightly
 def test_over_ipv6_the_path_mtu_is_measured_and_nothing_is_fragmented(internet: Internet) -> None:
     (host_a,), (left,) = internet.lan("a", 1)
     (host_b,), (right,) = internet.lan("b", 1)
@@ -408,6 +412,7 @@ def test_a_flood_of_rubbish_and_of_nodes_changes_nothing(internet: Internet) -> 
 
 
 @pytest.mark.calm
+@pytest.mark.nightly
 def test_after_a_blackout_and_a_crash_everything_arrives(internet: Internet) -> None:
     (publishing,), (left,) = internet.lan("left", 1)
     (listening,), (right,) = internet.lan("right", 1)

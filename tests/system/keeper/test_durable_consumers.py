@@ -153,6 +153,7 @@ def test_messages_of_a_killed_publisher_come_as_far_as_they_were_stored(cell: Ke
     assert len(found) >= len(stored)
 
 
+@pytest.mark.nightly
 def test_two_consumers_share_what_comes(cell: Keepers) -> None:
     uri = uri_of(cell.port)
     programs = [reader(uri, "-") for _ in range(2)]
@@ -166,6 +167,7 @@ def test_two_consumers_share_what_comes(cell: Keepers) -> None:
     assert sorted(shares[0] + shares[1]) == list(range(1000)), "each goes to one of them"
 
 
+@pytest.mark.nightly
 def test_another_consumer_gets_what_a_killed_one_held(cell: Keepers) -> None:
     uri = uri_of(cell.port)
     one, two = reader(uri, "-"), reader(uri, "-")
@@ -181,6 +183,7 @@ def test_another_consumer_gets_what_a_killed_one_held(cell: Keepers) -> None:
     assert all(again)
 
 
+@pytest.mark.nightly
 def test_a_consumer_that_was_stopped_for_long_goes_on_by_itself(cell: Keepers) -> None:
     uri = uri_of(cell.port)
     subscribe(uri)
@@ -271,6 +274,7 @@ def test_a_session_that_was_stopped_for_long_and_acknowledges_by_itself_repeats_
                 assert len(again) <= 2, "the last message that was handled may come again, and one that waited"
 
 
+@pytest.mark.nightly
 def test_every_mode_acknowledges_what_was_handled(cell: Keepers) -> None:
     uri = uri_of(cell.port)
     subscribe(uri)

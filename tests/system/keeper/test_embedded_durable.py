@@ -33,6 +33,7 @@ async def received(directory: Path, port: int, count: int) -> list[str | None]:
         return [await consumer.receive_body(str, DEADLINE_S) for _ in range(count)]
 
 
+@pytest.mark.nightly
 def test_a_durable_subscriber_that_was_away_gets_everything(tmp_path: Path, port: int) -> None:
     async def use() -> None:
         await subscribe(tmp_path / "store", port)

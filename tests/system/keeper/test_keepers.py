@@ -96,6 +96,7 @@ def test_another_keeper_takes_over_when_the_manager_is_killed(cell_of_three: Kee
     asyncio.run(write(cell_of_three))
 
 
+@pytest.mark.nightly
 def test_a_keeper_that_returns_fetches_from_others_what_it_missed(cell_of_three: Keepers) -> None:
     keepers, port = cell_of_three, cell_of_three.port
 

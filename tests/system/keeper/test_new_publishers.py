@@ -65,6 +65,7 @@ def test_what_a_program_sends_during_a_takeover_is_kept(cell_of_three: Keepers) 
     assert sorted(asyncio.run(kept(uri))) == sorted([*map(str, range(sent)), "after"])
 
 
+@pytest.mark.nightly
 def test_what_a_program_sends_while_all_keepers_start_again_is_kept(cell_of_three: Keepers) -> None:
     uri = uri_of(cell_of_three.port)
     for keeper in start_three(cell_of_three):

@@ -83,6 +83,7 @@ def test_others_get_what_a_killed_consumer_held_and_the_subscription_stays(cell:
         assert all(is_flagged for number, is_flagged in two.messages if number in held)
 
 
+@pytest.mark.nightly
 def test_a_takeover_ends_no_subscription(cell: Keepers) -> None:
     uri = uri_of(cell.port)
     one, two = reader(uri, PASSING), reader(uri, PASSING)

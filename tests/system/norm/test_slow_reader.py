@@ -88,6 +88,7 @@ def test_the_rest_go_on_and_nothing_is_lost(network: Network) -> None:
     assert any(group.moving(good, STOPPED_S, STOPPED_S + 1.0))
 
 
+@pytest.mark.nightly
 def test_the_sender_waits_as_long_as_its_patience_lasts(network: Network) -> None:
     group = Group(network, "flow=min&ack_timeout_s=20&patience_s=20")
     time.sleep(STOPPED_S)
@@ -101,6 +102,7 @@ def test_the_sender_waits_as_long_as_its_patience_lasts(network: Network) -> Non
     assert any(group.moving(good, STOPPED_S, STOPPED_S + 1.0))
 
 
+@pytest.mark.nightly
 def test_a_silent_receiver_is_evicted_and_the_rest_continue(network: Network) -> None:
     group = Group(network, "flow=min&ack_timeout_s=1")
     sent = result(group.sender)

@@ -56,6 +56,7 @@ def numbers(messages: list[Message]) -> list[int]:
     return [int(message.get_body(str)) for message in messages]
 
 
+@pytest.mark.nightly
 def test_another_manager_hands_out_what_waits(cell: Keepers) -> None:
     uri = uri_of(cell.port)
 

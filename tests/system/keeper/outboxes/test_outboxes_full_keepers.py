@@ -59,6 +59,7 @@ async def fill_and_drain(keepers: Keepers, directory: Path) -> None:
     assert slow_numbers == list(range(MESSAGES))
 
 
+@pytest.mark.nightly
 def test_full_keepers_get_everything_once_when_they_have_room(cell_of_one: Keepers, tmp_path: Path) -> None:
     one = cell_of_one.start("one")
     cell_of_one.until(lambda: one.state == "serving")

@@ -68,6 +68,7 @@ def test_a_publisher_is_killed_again_and_again(
         check(program, accepted)
 
 
+@pytest.mark.nightly
 def test_a_publisher_is_killed_while_the_cell_is_away(cell_of_three: Keepers, tmp_path: Path, random: Random) -> None:
     three = start_three(cell_of_three)
     uri = uri_of(cell_of_three.port)
