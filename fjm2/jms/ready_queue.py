@@ -65,12 +65,15 @@ class ReadyQueue:
     def begin_turn(self) -> Inbox | None:
         """Return the inbox whose turn it is, or None if no inbox has messages. Call `end_turn` when the turn is over.
 
-        Redelivered messages come first, in their old order. Other inboxes take turns.
+        Redelivered messages come first, in their old order. Other inboxes take turns, also while the inbox of the first
+        redelivered message gives none: it has a `wake` after its own turn.
         """
         while self._again:
             serial, _, inbox = self._again[0]
             if inbox.again and inbox.again[0].serial == serial and inbox in self._wakes:
-                return inbox
+                if inbox.has_waiting():
+                    return inbox
+                break
             heappop(self._again)
         if not self._ready:
             return None
