@@ -29,7 +29,7 @@ def call_not_before(loop: asyncio.AbstractEventLoop, at: float, callback: Callab
 
 def whole_ms(delay_s: float) -> float:
     """Return a delay in seconds, rounded up to whole milliseconds; 0 if it is negative."""
-    return max(math.ceil(delay_s * 1000) / 1000, 0.0)
+    return math.ceil(max(delay_s, 0.0) * 1000) / 1000
 
 
 T = TypeVar("T")

@@ -94,7 +94,7 @@ class Keeper:
                 world.now,
                 members_wanted=self.members_wanted,
                 remembered=remembered,
-                snapshot_entries=SNAPSHOT_ENTRIES,
+                snapshot_entries=world.snapshot_entries,
             )
         except ConfigError as error:
             raise BrokenPromiseError(f"a keeper does not know what it stored: {error}") from None
@@ -194,6 +194,7 @@ class World:
     keeper_type: type[Keeper] = Keeper
     frame_bytes = 0
     """Least length of a writer's frame."""
+    snapshot_entries = SNAPSHOT_ENTRIES
 
     def __init__(
         self,
