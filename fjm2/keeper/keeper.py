@@ -127,9 +127,9 @@ class Keeper:
         self._timer: tuple[float, asyncio.TimerHandle] | None = None
         """Time at which something is due, and the handle of the call."""
         self._is_settling = False
-        self._retry_at = 0.0
         self._begin()
         self._join()
+        self._retrying = self._loop.call_later(_RETRY_S, self._retry)
 
     def _begin(self) -> None:
         """Tell the cell what the store holds, before anything is heard."""
@@ -314,14 +314,17 @@ class Keeper:
 
     def _advance(self) -> None:
         now = self._loop.time()
-        if self.journal.is_full and now >= self._retry_at:
-            # Others may have made room on the disk, or what was released since the last write makes some.
-            self._retry_at = now + _RETRY_S
+        self.cell.clients.set_wall_offset(time.time() - now)
+        self.cell.handle_timeout(now)
+        self._settle()
+
+    def _retry(self) -> None:
+        """Ask a full disk for room again: others may have made some, or what was released since the last write makes
+        some. A follower has nothing else that is due while it hears heartbeats."""
+        self._retrying = self._loop.call_later(_RETRY_S, self._retry)
+        if self.journal.is_full:
             self.journal.retry()
             self._committer.kick()
-        self.cell.clients.set_wall_offset(time.time() - now)
-        self.cell.handle_timeout(self._loop.time())
-        self._settle()
 
     def _handle_event(self, event: Event) -> None:
         match event:
@@ -363,6 +366,7 @@ class Keeper:
         self.bus.lanes.signals.hear_commands(VALUES_QUERY, None)
         self.bus.router.remove_tap(self)
         self._intake.take_gathered()
+        self._retrying.cancel()
         await self._committer.close()
         self._settle()
         self._arm(float("inf"))
