@@ -214,28 +214,32 @@ class Cell:
         *,
         is_fetched: bool = False,
         is_urgent: bool = False,
-    ) -> None:
-        """Take consecutive frames of a writer's ledger.
+    ) -> bool:
+        """Take consecutive frames of a writer's ledger. Return False if the store has no room for some of them: no
+        sender sends them again, so that the driver should offer them once more when there is room.
 
         `is_fetched` tells those that another keeper sent, and `is_urgent` requests, by which room is made.
         """
         if ledger.lane == DECISION_LANE or not frames:
             self.dropped[Drop.MALFORMED] += 1
-            return
-        self.replica.store_frames(ledger, first, frames, now, is_fetched=is_fetched, is_urgent=is_urgent)
+            return True
+        has_room = self.replica.store_frames(ledger, first, frames, now, is_fetched=is_fetched, is_urgent=is_urgent)
         if not is_fetched and ledger in self.replica.ledgers:
             self._writers.note(ledger.producer_id, source)
         self._settle(now)
+        return has_room
 
-    def receive_counted(self, ledger: Ledger, first: int, count: int, source: int, now: float) -> None:
-        """Take consecutive frames of a writer's ledger that nobody asked to keep: they are numbered all the same."""
+    def receive_counted(self, ledger: Ledger, first: int, count: int, source: int, now: float) -> bool:
+        """Take consecutive frames of a writer's ledger that nobody asked to keep: they are numbered all the same.
+        Return False as `receive_frames` does."""
         if ledger.lane == DECISION_LANE or count < 1:
             self.dropped[Drop.MALFORMED] += 1
-            return
-        self.replica.store_counted(ledger, first, count, now, is_fetched=False)
+            return True
+        has_room = self.replica.store_counted(ledger, first, count, now, is_fetched=False)
         if ledger in self.replica.ledgers:
             self._writers.note(ledger.producer_id, source)
         self._settle(now)
+        return has_room
 
     def receive_stored_request(self, producer_id: int, source: int) -> None:
         """Answer a writer's NORM_CMD(ACK_REQ) of type 16."""

@@ -195,14 +195,16 @@ class Replica:
         *,
         is_fetched: bool,
         is_urgent: bool = False,
-    ) -> None:
-        """Store the frames of a ledger that are new."""
+    ) -> bool:
+        """Store the frames of a ledger that are new. Return False if there is no room for some of them."""
+        has_room = True
         for span in self.ledgers.accept(ledger, first, len(frames), now, is_fetched=is_fetched):
             part = frames[span.first - first : span.end - first]
             lsn = self._context.storage.store_frames(
                 ledger, span.first, part, is_fetched=is_fetched, is_urgent=is_urgent
             )
             self._note(span, span, lsn, now, is_fetched=is_fetched, is_urgent=is_urgent)
+            has_room = has_room and lsn is not None
         for low, end in self.ledgers.doubts.begin_writing(ledger, first, first + len(frames)):
             span = Span(ledger, low, end)
             lsn = self._context.storage.store_late(ledger, low, frames[low - first : end - first])
@@ -211,22 +213,27 @@ class Replica:
                 self.ledgers.doubts.end_writing(*span)
             else:
                 self._pending.append(_Pending(lsn, _LateMark(span)))
+        return has_room
 
     def store_counted(
         self, ledger: Ledger, first: int, count: int, now: float, *, is_fetched: bool, is_hearsay: bool = False
-    ) -> None:
-        """Store that sequences of a ledger need no keeping, as far as they are new.
+    ) -> bool:
+        """Store that sequences of a ledger need no keeping, as far as they are new. Return False if there is no room
+        for that.
 
         What was heard is sure, as the driver looks at the newest subscriptions in the log.
         """
+        has_room = True
         if not is_fetched:
             self.ledgers.doubts.resolve(ledger, first, first + count)
         for span in self.ledgers.accept(ledger, first, count, now, is_fetched=is_fetched):
             size = span.end - span.first
             lsn = self._context.storage.store_counted(ledger, span.first, size, is_fetched=is_fetched)
             self._note(span, _CountedMark(span), lsn, now, is_fetched=is_fetched)
+            has_room = has_room and lsn is not None
             if is_hearsay and lsn is not None:
                 self.ledgers.doubts.add(ledger, [span[1:]], is_hearsay=True)
+        return has_room
 
     def take_counted(self, message: Counted, now: float, *, is_trusted: bool) -> None:
         """Take another keeper's word that sequences need no keeping, unless its table is older than this one's.

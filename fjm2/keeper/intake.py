@@ -1,7 +1,8 @@
 """Frames of a bus, sorted for the cell: those to be stored, those to be counted, and decisions."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from fjm2.bus.ledgers.destinations import DECISIONS, REQUESTS
 from fjm2.bus.ledgers.ledger_tap import NumberedFrames, NumberedRun, one_run, run_alone
 from fjm2.messages.batches.frame_run import FrameRun, Frames
 from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG
-from fjm2.messages.frame import Frame
+from fjm2.messages.frame import Frame, FrameReader
 from fjm2.messages.header import (
     DELAYED,
     DESTINATION_HASH,
@@ -31,6 +32,8 @@ from .kept_frames import delivery_time
 _STORED, _URGENT, _COUNTED, _DECISION = range(4)
 _VALUE_FLAGS: Final = PERSISTENT | KIND_FLAGS | NOT_WHOLE
 """Flags that decide whether a message can be a last value."""
+REFUSED_BYTES_MAX: Final = 16 << 20
+"""Bytes of frames that wait in memory for room in the store: what two lanes of a sender may have on the way."""
 _NO_MESSAGE: Final = -1
 """Stands for the hash of a destination without subscriptions."""
 
@@ -50,8 +53,8 @@ class FrameTaker(Protocol):
         *,
         is_fetched: bool = False,
         is_urgent: bool = False,
-    ) -> None: ...
-    def receive_counted(self, ledger: Ledger, first: int, count: int, source: int, now: float) -> None: ...
+    ) -> bool: ...
+    def receive_counted(self, ledger: Ledger, first: int, count: int, source: int, now: float) -> bool: ...
     def receive_entry(self, epoch: int, index: int, data: bytes, now: float) -> None: ...
 
 
@@ -81,6 +84,57 @@ class _Alone:
         return buffer[body:end]
 
 
+class RefusedRun(NamedTuple):
+    """Consecutive frames of a ledger for which there was no room, end to end."""
+
+    sender_id: int
+    ledger: Ledger
+    frames: bytes
+
+
+class RefusedFrames:
+    """Frames for which the store has no room, in the order in which they came.
+
+    Nobody sends them again. Without them their ledgers would have holes, behind which nothing is ever confirmed, and
+    their senders would wait in vain long after consumers have made room.
+    """
+
+    def __init__(self, is_ended: Callable[[Ledger], bool]) -> None:
+        self.is_ended = is_ended
+        """Returns True for a ledger of which nothing is taken any more."""
+        self._runs: deque[RefusedRun] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def add(self, sender_id: int, ledger: Ledger, frames: "LaidFrames | tuple[bytes, ...]") -> None:
+        """Hold frames, unless too much is held. Those that came first are worth most: the others wait for them."""
+        end_to_end = bytes(frames.data) if isinstance(frames, LaidFrames) else b"".join(frames)
+        run = RefusedRun(sender_id, ledger, end_to_end)
+        if self._bytes + len(run.frames) > REFUSED_BYTES_MAX:
+            self._drop_ended()
+        if self._bytes + len(run.frames) <= REFUSED_BYTES_MAX:
+            self._runs.append(run)
+            self._bytes += len(run.frames)
+
+    def _drop_ended(self) -> None:
+        self._runs = deque(run for run in self._runs if not self.is_ended(run.ledger))
+        self._bytes = sum(len(run.frames) for run in self._runs)
+
+    def poll(self) -> RefusedRun | None:
+        """Return the frames that came first, and hold them no longer."""
+        if not self._runs:
+            return None
+        run = self._runs.popleft()
+        self._bytes -= len(run.frames)
+        return run
+
+    def put_first(self, count: int) -> None:
+        """Hold the runs that were added last before all others."""
+        self._runs.rotate(count)
+
+
 def no_topics() -> NDArray[np.uint32]:
     """Return no hashes: those of a keeper without subscriptions."""
     return np.empty(0, np.uint32)
@@ -96,8 +150,10 @@ class FrameIntake:
         counts: KeeperCounts,
         clock: Callable[[], float],
         on_taken: Callable[[int, int], None] = lambda *_: None,
+        is_ended: Callable[[Ledger], bool] = lambda _: False,
     ) -> None:
-        """Call `on_taken` with a sender's node and the producer id for each run of numbered frames."""
+        """Call `on_taken` with a sender's node and the producer id for each run of numbered frames. `is_ended` returns
+        True for a ledger of which nothing is taken any more."""
         self.topics: Callable[[], NDArray[np.uint32]] = no_topics
         """Returns the hashes of the topics that the table of subscriptions names."""
         self.knows_table: Callable[[], bool] = lambda: True
@@ -114,6 +170,7 @@ class FrameIntake:
         """Bytes that these keep in memory, which are those of all that came in one run with them."""
         self.has_decisions = False
         """True if some of them are decisions."""
+        self.refused = RefusedFrames(is_ended)
 
     def gather(self, sender_id: int, frames: Frames) -> bool:
         """Keep frames of one run of a lane until `take_gathered`: many cost little more than one. Return False if none
@@ -141,6 +198,16 @@ class FrameIntake:
             is_alone = len(runs) == 1 and len(frames) == 1
             if not is_alone or isinstance(frames, FrameRun) or not self._take_alone(sender_id, frames[0]):
                 self._take_columns(sender_id, joined_columns(runs), is_fetched=False)
+
+    def take_refused(self) -> None:
+        """Take frames again for which there was no room, in their order, until there is none for some of them."""
+        refused = self.refused
+        while (each := refused.poll()) is not None:
+            left = len(refused)
+            self.take(each.sender_id, FrameReader().feed(each.frames, (0,)))
+            if len(refused) > left:
+                refused.put_first(len(refused) - left)
+                return
 
     def take(self, sender_id: int, frames: list[Frame], *, is_fetched: bool = False) -> None:
         """Pass frames on, each run of consecutive ones at once. Frames without a number are none of the cell's.
@@ -238,12 +305,17 @@ class FrameIntake:
             self._on_taken(sender_id, ledger.producer_id)
         if kind == _COUNTED:
             self._counts.frames_counted += count
-            self._cell.receive_counted(ledger, first, count, sender_id, now)
+            if not self._cell.receive_counted(ledger, first, count, sender_id, now):
+                self.refused.add(sender_id, ledger, _laid(columns, place, count))
             return
         self._counts.frames_stored += count
-        frames = columns.frames if isinstance(columns, _Alone) else _laid(columns, place, count)
+        frames = _laid(columns, place, count)
         is_urgent = kind == _URGENT
-        self._cell.receive_frames(ledger, first, frames, sender_id, now, is_fetched=is_fetched, is_urgent=is_urgent)
+        is_taken = self._cell.receive_frames(
+            ledger, first, frames, sender_id, now, is_fetched=is_fetched, is_urgent=is_urgent
+        )
+        if not (is_taken or is_fetched):
+            self.refused.add(sender_id, ledger, frames)
         for index in range(count if is_urgent else 0):
             self._noter.receive_request(ledger, first + index, columns.body(place + index))
 
@@ -256,9 +328,11 @@ class FrameIntake:
             self._cell.receive_entry(run.ledger.producer_epoch, run.first + index, body, now)
 
 
-def _laid(columns: RunColumns, place: int, count: int) -> LaidFrames:
+def _laid(columns: RunColumns | _Alone, place: int, count: int) -> LaidFrames | tuple[bytes]:
     """Return consecutive frames of a run as they lie there. A copy is made if the run is mostly something else, which
     would stay in memory with them."""
+    if isinstance(columns, _Alone):
+        return columns.frames
     start, ends = int(columns.starts[place]), columns.ends[place : place + count]
     data = memoryview(columns.buffer)[start : int(ends[-1])]
     return LaidFrames(data if 2 * len(data) >= len(columns.buffer) else bytes(data), ends - start)

@@ -115,7 +115,12 @@ class Keeper:
         )
         self._signals = CellSignals(bus, self.cell, self.counts, self._loop.time)
         self._intake = FrameIntake(
-            self.cell, self.cell.clients, self.counts, self._loop.time, self._signals.note_writer
+            self.cell,
+            self.cell.clients,
+            self.counts,
+            self._loop.time,
+            self._signals.note_writer,
+            self.cell.replica.ledgers.is_fenced,
         )
         self._committer.fill = self._fill
         self._intake.knows_table = lambda: self.cell.replica.table.is_current
@@ -164,7 +169,10 @@ class Keeper:
             self._intake.take_gathered()
 
     def _fill(self) -> None:
-        """Take what was gathered, so that the next commit has it."""
+        """Take what was gathered, so that the next commit has it. What there was no room for comes first."""
+        if self._intake.refused and not self.journal.is_full:
+            self._intake.take_refused()
+            self._settle_soon()
         if self._intake.gathered_bytes:
             self._intake.take_gathered()
             self._settle_soon()
@@ -324,6 +332,7 @@ class Keeper:
         self._retrying = self._loop.call_later(_RETRY_S, self._retry)
         if self.journal.is_full:
             self.journal.retry()
+        if self.journal.is_full or self._intake.refused:
             self._committer.kick()
 
     def _handle_event(self, event: Event) -> None:

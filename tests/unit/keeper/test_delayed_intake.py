@@ -49,12 +49,15 @@ class Noted:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def receive_frames(self, *arguments: object, **_: object) -> None:
+    def receive_frames(self, *arguments: object, **_: object) -> bool:
         frames = next(each for each in arguments if isinstance(each, Sequence) and not isinstance(each, Ledger))
         ledger = next(each for each in arguments if isinstance(each, Ledger))
         self.calls.append(("frames", ledger, len(frames)))
+        return True
 
-    def receive_counted(self, *_: object) -> None: ...
+    def receive_counted(self, *_: object) -> bool:
+        return True
+
     def receive_entry(self, *_: object) -> None: ...
     def receive_request(self, *_: object) -> None: ...
     def receive_others(self, ledger: Ledger, first: int, count: int) -> None:

@@ -42,11 +42,13 @@ class Taken:
         *,
         is_fetched: bool = False,
         is_urgent: bool = False,
-    ) -> None:
+    ) -> bool:
         self.calls.append(("frames", ledger, first, list(frames), source, is_fetched, is_urgent))
+        return True
 
-    def receive_counted(self, ledger: Ledger, first: int, count: int, source: int, _now: float) -> None:
+    def receive_counted(self, ledger: Ledger, first: int, count: int, source: int, _now: float) -> bool:
         self.calls.append(("counted", ledger, first, count, source))
+        return True
 
     def receive_entry(self, epoch: int, index: int, data: bytes, _now: float) -> None:
         self.calls.append(("entry", epoch, index, data))
