@@ -196,6 +196,28 @@ class _LedgerState:
         self.closed_at_ms = 0
 
 
+class Unstored:
+    """Sequences of open ledgers that have come to a store without room for them. Some may be in it by now."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[Ledger, RangeSet] = {}
+
+    def add(self, ledger: Ledger, first: int, end: int) -> None:
+        """Note sequences, unless there are too many separate ranges."""
+        ranges = self._ledgers.setdefault(ledger, RangeSet())
+        if ranges.range_count < ISLANDS_MAX:
+            ranges.add(first, end)
+
+    def covers(self, ledger: Ledger, first: int, end: int) -> bool:
+        """Return True if all sequences first, ..., end - 1 have come."""
+        ranges = self._ledgers.get(ledger)
+        return ranges is not None and ranges.covers(first, end)
+
+    def forget(self, ledger: Ledger) -> None:
+        """Forget a ledger."""
+        self._ledgers.pop(ledger, None)
+
+
 class LedgerTable:
     """All ledgers that a keeper knows. Its size is bounded, whatever is sent."""
 
@@ -209,6 +231,7 @@ class LedgerTable:
         self.doubts = Doubts()
         """Sequences that were counted, although a subscription may ask for their frames."""
         self.successions: Final = Successions()
+        self.unstored: Final = Unstored()
         self._open_max = open_max
         self._writer_open_max = writer_open_max
         self._islands_max = islands_max
@@ -355,6 +378,7 @@ class LedgerTable:
         state.final = RangeSet((first, last + 1) for first, last in final)
         state.closed_at_ms = at_ms
         self.doubts.fence(ledger)
+        self.unstored.forget(ledger)
         self._open -= 1
         self._open_of_writer[ledger.producer_id] -= 1
         if not self._open_of_writer[ledger.producer_id]:
@@ -466,6 +490,8 @@ class LedgerTable:
         """
         for ledger, first, end in spans:
             state = self._ledgers.get(ledger)
+            if state is not None and state.final is None:
+                self.unstored.add(ledger, first, end)
             if state is not None:
                 state.seen.remove(first, end)
                 state.coming_until = 0.0

@@ -93,10 +93,17 @@ class Judge:
                 return Judgement(Reason.NOT_OFFERED)
 
     def has_to_wait(self, request: Request | None) -> bool:
-        """Return True if a request acknowledges messages that have not come here yet: its client was faster."""
-        return isinstance(request, Ack) and any(
-            not self._ledgers.is_closed(each.ledger) and self._ledgers.progress(each.ledger).seen < each.last
-            for each in request.ranges
+        """Return True if a request acknowledges messages that have not come here yet: its client was faster.
+
+        Those that have come to a full store count: their acknowledgement may be what makes room for them.
+        """
+        return isinstance(request, Ack) and any(self._lacks(each.ledger, each.last + 1) for each in request.ranges)
+
+    def _lacks(self, ledger: Ledger, end: int) -> bool:
+        """Return True if some message before `end` may still come."""
+        ledgers = self._ledgers
+        return not ledgers.is_closed(ledger) and not all(
+            ledgers.unstored.covers(ledger, *gap) for gap in ledgers.missing(ledger, 1, end)
         )
 
     def _judge_open(self, ledger: Ledger, request: Open) -> Reason:

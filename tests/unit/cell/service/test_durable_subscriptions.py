@@ -307,6 +307,20 @@ def test_an_acknowledgement_waits_a_second_for_its_messages() -> None:
     assert kept(alone) == [(6, 9)]
 
 
+def test_messages_that_came_to_a_full_store_can_be_acknowledged() -> None:
+    """Their acknowledgement may name others, too, and so be what makes room for them."""
+    alone, client, consumer = subscribed()
+    publish(alone, 1, 3)
+    alone.store.is_full = True
+    publish(alone, 4, 2)
+    assert kept(alone) == [(1, 3)]
+    alone.store.is_full = False
+    assert client.ack(consumer, 1, 5) is Reason.GRANTED
+    publish(alone, 4, 2)  # the keeper has held them meanwhile
+    assert not kept(alone)
+    assert client.ack(consumer, 6, 6) is None  # it never came
+
+
 def test_scattered_acknowledgements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cursors, "CURSOR_RANGES_MAX", 3)
     alone, client, consumer = subscribed()
