@@ -189,7 +189,7 @@ def await_line(agent: Agent, expected: str) -> None:
         is_there = select.select([stdout], [], [], max(deadline - time.monotonic(), 0.0))[0]
         assert is_there, f"{agent.name} did not say {expected!r} within {_READY_S:g} s: {agent.log.read_text()[-1000:]}"
         line = stdout.readline().strip()
-        assert line or agent.is_running, f"{agent.name} ended: {agent.process.communicate(timeout=_READY_S)}"
+        assert line or agent.is_running, f"{agent.name} ended: {agent.said and agent.said.read_text()[-1000:]}"
 
 
 @dataclass
@@ -258,8 +258,9 @@ class CellStage(Stage):
         log.touch()
         words = [f"{key}={value}" for key, value in settings.items()]
         command = [sys.executable, str(HERE / program), self.keepers[0].uri, str(log), name, role, *words]
-        process = self.hosts[host].start(*command)
-        agent = Agent(name, self.hosts[host], process, log)
+        said = self.folder / f"{name}.err"
+        process = self.hosts[host].start("sh", "-c", 'exec "$@" 2>"$0"', str(said), *command)
+        agent = Agent(name, self.hosts[host], process, log, said)
         self.agents.append(agent)
         await_line(agent, "ready")
         return agent

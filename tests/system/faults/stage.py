@@ -40,6 +40,9 @@ class Agent:
     host: Namespace
     process: "subprocess.Popen[str]"
     log: Path
+    said: Path | None = None
+    """File with what it said on stderr; None if that is a pipe. An agent that says much stands still when its pipe is
+    full."""
 
     def tell(self, word: str) -> None:
         assert self.process.stdin is not None
@@ -71,6 +74,8 @@ class Agent:
             _, said = self.process.communicate(timeout=_CLOSE_S)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not end within {_CLOSE_S:g} s of its close") from None
+        if self.said is not None:
+            said = self.said.read_text()[-2000:]
         assert self.process.returncode == 0, f"{self.name}: {said}"
 
     @property
