@@ -352,8 +352,13 @@ class CellStage(Stage):
 
     @property
     def faults(self) -> list[str]:
-        """Faults of keepers, and of consumers that stall."""
-        return [*self.stalls, *(fault for keeper in self.keepers for fault in keeper.faults)]
+        """Faults of keepers, of consumers that stall, and of agents in which something failed that nobody handled."""
+        failures = [
+            f"{agent.name}: {text[text.index('Traceback') :][:1000]}"
+            for agent in self.agents
+            if agent.said is not None and "Traceback" in (text := agent.said.read_text())
+        ]
+        return [*self.stalls, *failures, *(fault for keeper in self.keepers for fault in keeper.faults)]
 
 
 class DurableStage(CellStage):
