@@ -24,6 +24,8 @@ WRITTEN_CHECKSUM: Final = CHECKSUMS[WRITTEN_TAG]
 
 _NAMED: Final = struct.Struct("!BI")
 _U32: Final = struct.Struct("!I")
+_SIZES: Final = struct.Struct("!I12sI")
+"""Length of a frame, what lies behind it in the header, and the length of the sections."""
 _FRAME_BYTES_AT: Final = 4
 _HASH_AT: Final = 8
 _SECTION_BYTES_AT: Final = 20
@@ -52,13 +54,12 @@ def with_ledger_number(parts: Parts, producer_id: int, producer_epoch: int, sequ
     frame_bytes = len(head) + len(body) + LEDGER_SECTION_BYTES
     if frame_bytes > FRAME_BYTES_MAX:
         raise too_large(frame_bytes)
-    numbered = b"%b%b%b%b%b%b" % (
-        head[:_FRAME_BYTES_AT],
-        _U32.pack(frame_bytes),
-        head[_HASH_AT:_SECTION_BYTES_AT],
-        _U32.pack(_U32.unpack_from(head, _SECTION_BYTES_AT)[0] + LEDGER_SECTION_BYTES),
-        head[_CONNECTION_AT:],
-        SECTION.pack(WRITTEN_TAG, CONTENT_BYTES, producer_id, producer_epoch, sequence),
+    section_bytes = _U32.unpack_from(head, _SECTION_BYTES_AT)[0] + LEDGER_SECTION_BYTES
+    numbered = (
+        head[:_FRAME_BYTES_AT]
+        + _SIZES.pack(frame_bytes, head[_HASH_AT:_SECTION_BYTES_AT], section_bytes)
+        + head[_CONNECTION_AT:]
+        + SECTION.pack(WRITTEN_TAG, CONTENT_BYTES, producer_id, producer_epoch, sequence)
     )
     return numbered + CHECKSUM.pack(WRITTEN_CHECKSUM(body, WRITTEN_CHECKSUM(numbered, 0))), body
 
