@@ -71,6 +71,8 @@ class Keeper:
         self.disk = KeeperDisk(self.keeper_id, Random(world.random.getrandbits(32)))
         self.cell: Cell | None = None
         self.members_wanted = members_wanted
+        self.replaces = b""
+        """Beginning of the id of a member whose place it is to take."""
         self.confirmed_before: dict[Ledger, int] = {}
         self._timer_at = NEVER
         self.reachable = True
@@ -95,6 +97,7 @@ class Keeper:
                 members_wanted=self.members_wanted,
                 remembered=remembered,
                 snapshot_entries=world.snapshot_entries,
+                replaces=self.replaces,
             )
         except ConfigError as error:
             raise BrokenPromiseError(f"a keeper does not know what it stored: {error}") from None

@@ -5,7 +5,7 @@ from functools import cache
 
 import broken_rules
 import pytest
-from cells import BrokenPromiseError, World, wander
+from cells import BrokenPromiseError, Keeper, World, wander
 from representatives import representatives
 
 from fjm2.cell.outgoing import State
@@ -171,6 +171,59 @@ def test_a_spare_replaces_a_member_that_stays_away_for_a_minute() -> None:
     other = next(keeper for keeper in world.keepers if keeper not in (spare, away))
     world.kill(other)
     world.run_until(lambda: world.manager is not None, 5.0)
+    world.check_end()
+
+
+def world_with_a_lost_member(seed: int) -> tuple[World, Keeper, Keeper]:
+    """Return a cell whose spare is told to take the place of a member that has lost its disk; the spare, and that
+    member."""
+    print(f"World: {seed=}")
+    world = World(seed, keepers=4, members=3, loss=0.05)
+    world.run_until(lambda: world.manager is not None, 8.0)
+    world.run(2.0)
+    (spare,) = (keeper for keeper in world.keepers if keeper.cell is not None and keeper.cell.state is State.SPARE)
+    lost = world.random.choice([keeper for keeper in world.keepers if keeper is not spare])
+    world.lose_disk(lost)
+    world.kill(spare)
+    spare.replaces = lost.keeper_id[:4]
+    spare.start()
+    return world, spare, lost
+
+
+def is_follower(keeper: Keeper) -> bool:
+    return keeper.cell is not None and keeper.cell.state is State.FOLLOWER
+
+
+@pytest.mark.parametrize("seed", representatives(range(SEED, SEED + 4), SEED))
+def test_a_spare_that_is_told_so_replaces_a_lost_member_in_seconds(seed: int) -> None:
+    world, spare, _ = world_with_a_lost_member(seed)
+    world.run_until(lambda: is_follower(spare), 12.0)
+    world.run(3.0)
+    other = world.random.choice([keeper for keeper in world.keepers if keeper.cell is not None and keeper is not spare])
+    world.kill(other)
+    world.run_until(lambda: world.manager is not None, 8.0)
+    world.check_end()
+
+
+@pytest.mark.parametrize("seed", representatives(range(SEED, SEED + 4), SEED))
+def test_promises_hold_while_a_lost_member_is_replaced(seed: int) -> None:
+    """The member may come back, too, as another one: it has an empty disk."""
+    world, _, _ = world_with_a_lost_member(seed)
+    wander(world, 15.0)
+    world.check_end()
+
+
+def test_a_spare_takes_nobody_s_place_who_is_there() -> None:
+    world = World(SEED, keepers=4, members=3, loss=0.02)
+    world.run_until(lambda: world.manager is not None, 8.0)
+    world.run(2.0)
+    (spare,) = (keeper for keeper in world.keepers if keeper.cell is not None and keeper.cell.state is State.SPARE)
+    world.kill(spare)
+    spare.replaces = next(keeper for keeper in world.keepers if keeper is not spare).keeper_id
+    spare.start()
+    world.run(20.0)
+    assert spare.cell is not None
+    assert spare.cell.state is State.SPARE
     world.check_end()
 
 
