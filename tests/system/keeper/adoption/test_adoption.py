@@ -23,6 +23,8 @@ ORDERS, PRICES = Topic("fjm2.orders"), Topic("fjm2.prices")
 MESSAGES = 400
 ACKED = 150
 URGENT = 20
+PRICES_SENT, DUE, LATER = 30, 6, 4
+"""Messages to PRICES: those without a delay, with one that is over, and with one that is not."""
 MANY = 20_000
 ACKED_TOGETHER = 1000
 ADOPT_S = 60.0
@@ -52,11 +54,12 @@ async def subscribed(uri: str, name: str, take: int = 0, topic: Topic = ORDERS) 
     return found
 
 
-async def publish(uri: str, topic: Topic, count: int, **options: Any) -> list[str]:
+async def publish(uri: str, topic: Topic, count: int, delay_ms: int = 0, **options: Any) -> list[str]:
     """Send texts 0, 1, 2 ... Return their message ids."""
     async with ConnectionFactory(uri).create_connection() as connection:
         await connection.ready()
         producer = connection.create_session().create_producer(topic)
+        producer.delivery_delay = delay_ms
         messages = [TextMessage(str(number)) for number in range(count)]
         for message in messages:
             message.set_int_property("half", int(message.text) // 2)
@@ -75,10 +78,12 @@ async def past_life(uri: str) -> dict[str, list[str]]:
     acked = {message.message_id for message in await subscribed(uri, "desk", ACKED)}
     await subscribed(uri, "audit", URGENT + MESSAGES)
     await subscribed(uri, "prices", topic=PRICES)
-    prices = await publish(uri, PRICES, 30)
+    prices = await publish(uri, PRICES, PRICES_SENT)
     await publish(uri, PRICES, 10, time_to_live=1)
+    await publish(uri, PRICES, LATER, delay_ms=3_600_000)
+    due = await publish(uri, PRICES, DUE, delay_ms=1)
     assert len(acked) == ACKED
-    lanes = {"plain": plain, "urgent": urgent, "prices": prices}
+    lanes = {"plain": plain, "urgent": urgent, "prices": prices, "due": due}
     return {lane: [each for each in ids if each not in acked] for lane, ids in lanes.items()}
 
 
@@ -130,10 +135,11 @@ def test_a_retired_cell_of_one(cell_of_one: Keepers, cell_of_today: Keepers, num
 
     counted = told(adopt(store, port, "--dry-run", "--json"))
     left = MESSAGES + URGENT - ACKED
-    assert counted["waiting"] == left + 30
+    now = PRICES_SENT + DUE
+    assert counted["waiting"] == left + now
     orders, prices = counted["topics"]
     assert (orders["name"], orders["subscriptions"], orders["expired"]) == (ORDERS.name, ["audit", "desk"], 0)
-    assert (prices["messages"], prices["expired"], prices["later"]) == (30, 10, 0)
+    assert (prices["messages"], prices["expired"], prices["later"]) == (now, 10, LATER)
 
     assert adopt(store, port).returncode == 1  # no cell
     start_three(cell_of_today)
@@ -141,17 +147,20 @@ def test_a_retired_cell_of_one(cell_of_one: Keepers, cell_of_today: Keepers, num
     first = adopt(store, port, "--json")
     assert first.returncode == 1
     assert told(first)["adopted"] == left
-    assert (told(first)["unwanted"], told(first)["unwanted_topics"]) == (30, [PRICES.name])
+    assert (told(first)["unwanted"], told(first)["unwanted_topics"]) == (now, [PRICES.name])
 
-    second, got = asyncio.run(adopted_beside(uri, store, port, 30))
-    assert second.returncode == 0, second.stderr
-    total = left + 30
-    assert f"{total} messages adopted, 30 by this run" in second.stderr, second.stderr
+    second, got = asyncio.run(adopted_beside(uri, store, port, now))
+    assert second.returncode == 1, second.stderr
+    assert f"{LATER} messages left: not due yet" in second.stderr
+    total = left + now
+    assert f"{total} messages adopted, {now} by this run" in second.stderr, second.stderr
     third = told(adopt(store, port, "--json"))
     assert (third["adopted"], third["added"]) == (total, 0)
 
     check_orders(asyncio.run(subscribed(uri, "new", MESSAGES)), waiting)
-    assert [message.message_id for message in got] == waiting["prices"]
+    ids = [message.message_id for message in got]
+    assert [each for each in ids if each not in waiting["due"]] == waiting["prices"]
+    assert [each for each in ids if each in waiting["due"]] == waiting["due"]
     assert {message.delivery_count for message in got} == {2}
     assert asyncio.run(subscribed(uri, "prices", 1, PRICES)) == []
 
