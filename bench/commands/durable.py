@@ -20,6 +20,7 @@ from fjm2.errors import FJM2Error
 from ..durable.bystanders import CELLS, measure_bystander
 from ..durable.comparison import Standing, as_rows, compare, print_table
 from ..durable.disk import DISK, measure_disk
+from ..durable.replacement import measure_replacement
 from ..durable.roles import PORTS, Role, RoleOptions, tell, wait_for_word
 from ..durable.systems import SYSTEMS, load
 from ..durable.trial import PORT, measure_awaited, measure_throughput
@@ -264,6 +265,32 @@ def _show(
 
 
 @durable.command()
+@click.option(
+    "--per-s", default=5000, show_default=True, type=click.IntRange(100, 1_000_000), help="Messages a second."
+)
+@_measuring_options(200_000, 1, 1, 300.0)
+def replacement(as_json: bool, repeat: int, **settings: Any) -> None:
+    """Measure a new keeper that takes the place of a lost one under traffic, and what the traffic has of it.
+
+    COUNT messages wait for a subscriber that is away, and the new keeper gets them all.
+
+    \b
+    Example: fjm2-bench durable replacement --per-s 2000
+    """
+    options = _options(settings)
+    standings = _compare(("fjm2",), repeat, lambda _: measure_replacement(options))
+    titles = {"follower_s": ("follower s", ".1f"), "caught_up_s": ("all s", ".1f")}
+    for name in ("confirmed", "delivered"):
+        titles |= {
+            f"{name}_before": (f"{name}/s before", ",.0f"),
+            f"{name}_meanwhile": ("meanwhile", ",.0f"),
+            f"{name}_worst": ("worst second", ",.0f"),
+        }
+    title = f"a keeper is lost under {options.per_s:,} messages/s of {options.size} B, with {options.count:,} kept"
+    _show(standings, "caught_up_s", titles, title, as_json, options)
+
+
+@durable.command()
 @click.argument("system", type=click.Choice(SYSTEMS))
 @click.argument("role", type=click.Choice([each.value for each in Role]))
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(1, 65_535 - PORTS), help="First port.")
@@ -278,6 +305,7 @@ def _show(
 @click.option("--warm-up", default=0, type=click.IntRange(min=0), help="Messages that do not count.")
 @click.option("--count", default=1000, show_default=True, type=click.IntRange(min=0), help="Messages that count.")
 @click.option("--number", default=0, show_default=True, type=click.IntRange(min=0), help="Number of the subscriber.")
+@click.option("--per-s", default=0, type=click.IntRange(min=0), help="Messages a second of a steady publisher.")
 @timeout_option(60.0)
 @click.option("--json", "as_json", is_flag=True, help="Has no effect: the lines are always JSON.")
 def role(system: str, role: str, as_json: bool, timeout_s: float, **settings: Any) -> None:  # noqa: ARG001

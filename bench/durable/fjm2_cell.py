@@ -5,8 +5,9 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, cast
 
 from fjm2.base.event_loop import uvloop_class
@@ -17,6 +18,7 @@ from ..workload.messages import Maker
 from .awaited import AwaitedTimes
 from .roles import FLYING_MAX, SUBSCRIPTION, TOPIC, Consumption, Role, RoleOptions, tell, until_set, word
 from .servers import Server, servers, until
+from .steady import follow, publish_steadily
 
 _DESTINATION = Topic(TOPIC)
 _STORE_BYTES = "8GiB"
@@ -66,7 +68,14 @@ class Fjm2Cell:
         return [*keep, *settings, "--json"]
 
     def run(self, role: Role, options: RoleOptions) -> None:
-        roles = {Role.PUB: _publish, Role.SUB: self._subscribe, Role.AWAITED: _send_awaited}
+        uri = uri_of(options.port)
+        roles: dict[Role, Callable[[RoleOptions], Coroutine[Any, Any, None]]] = {
+            Role.PUB: _publish,
+            Role.SUB: self._subscribe,
+            Role.AWAITED: _send_awaited,
+            Role.STEADY: partial(publish_steadily, uri),
+            Role.FOLLOW: partial(follow, self.name, uri),
+        }
         _run(roles[role](options))
 
     async def _subscribe(self, options: RoleOptions) -> None:

@@ -109,5 +109,6 @@ def _arguments(options: RoleOptions) -> list[str]:
         "--count": options.count,
         "--number": options.number,
         "--timeout": options.timeout_s,
+        "--per-s": options.per_s,
     }
     return [str(part) for pair in values.items() for part in pair]

@@ -36,6 +36,9 @@ class Role(Enum):
     SUB = "sub"
     PUB = "pub"
     AWAITED = "awaited"
+    STEADY = "steady"
+    """A publisher of a fixed rate. Only FJM2 has this one and the next."""
+    FOLLOW = "follow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,8 @@ class RoleOptions:
     number: int
     """Number of the subscriber."""
     timeout_s: float
+    per_s: int = 0
+    """Messages a second of a steady publisher."""
 
     @property
     def total(self) -> int:

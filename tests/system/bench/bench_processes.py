@@ -47,9 +47,9 @@ class Process:
         assert line, self.end()
         assert json.loads(line) == {"ready": True}
 
-    def end(self) -> Ended:
+    def end(self, timeout_s: float = DEADLINE_S) -> Ended:
         """Wait for the process to end. Return its exit code and output."""
-        out, err = self.popen.communicate(timeout=DEADLINE_S)
+        out, err = self.popen.communicate(timeout=timeout_s)
         return Ended(self.popen.returncode, [json.loads(line) for line in out.splitlines()], err)
 
     def stop(self) -> None:
