@@ -12,7 +12,7 @@ from fjm2.messages.batches.frame_array import FrameArray
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import IllegalStateError
 from fjm2.messages.frame import FRAME_BYTES_MAX, Parts, too_large
-from fjm2.messages.header import FLAGS, IN_PARTS, PERSISTENT
+from fjm2.messages.header import DELAYED, FILE, FLAGS, KIND, PERSISTENT
 from fjm2.messages.ledgers.ledger_number import LEDGER_SECTION_BYTES
 from fjm2.outbox.drive.disk_outbox import DiskOutbox
 
@@ -42,10 +42,7 @@ class OutboxPublication(Publication):
         head, body = parts
         if not head[FLAGS] & PERSISTENT:
             return super().publish(destination, priority, parts, flags, receipt)
-        if head[FLAGS] & IN_PARTS:
-            raise IllegalStateError(
-                "a file cannot wait in an outbox: send it with NON_PERSISTENT, or by a connection without outbox="
-            )
+        _check_can_wait(head)
         return self._accept(priority, [head + body], receipt)
 
     def publish_many(
@@ -54,6 +51,7 @@ class OutboxPublication(Publication):
         """Pass the frames to the outbox."""
         if not frames.pieces[0][FLAGS] & PERSISTENT:
             return super().publish_many(destination, priority, frames, flags, receipt)
+        _check_can_wait(frames.pieces[0])
         return self._accept(priority, [head + body for head, body in frames.parts()], receipt)
 
     def _accept(self, priority: int, frames: list[bytes], receipt: Receipt | None) -> Awaitable[None] | None:
@@ -67,3 +65,15 @@ class OutboxPublication(Publication):
             return wait_until_stored(written, self._timeout_s)
         receipt.add_stored(written)
         return None if outbox.has_room else outbox.room()
+
+
+def _check_can_wait(head: "bytes | memoryview") -> None:
+    """Raise IllegalStateError for a file, and for a delayed message: keepers number those in ledgers of their own."""
+    if head[KIND] == FILE:
+        raise IllegalStateError(
+            "a file cannot wait in an outbox: send it with NON_PERSISTENT, or by a connection without outbox="
+        )
+    if head[FLAGS] & DELAYED:
+        raise IllegalStateError(
+            "a delayed message cannot wait in an outbox: expected delivery_delay=0, or a connection without outbox="
+        )

@@ -230,6 +230,18 @@ async def test_transactions_and_files_are_refused(uri: str, tmp_path: Path) -> N
             await session.create_producer(TOPIC).send(session.create_file_message(tmp_path / "file"))
 
 
+async def test_delayed_messages_are_refused_however_they_are_sent(uri: str, tmp_path: Path) -> None:
+    """Keepers number them in ledgers of their own: an outbox that sent one would wait for it for ever."""
+    async with factory_of(uri, tmp_path / "outbox").create_connection() as connection:
+        producer = connection.create_session().create_producer(TOPIC)
+        producer.delivery_delay = 1000
+        with pytest.raises(IllegalStateError, match="a delayed message cannot wait in an outbox"):
+            await producer.send(TextMessage("later"))
+        with pytest.raises(IllegalStateError, match="a delayed message cannot wait in an outbox"):
+            await producer.send_many(["later", "and later"])
+        assert waiting(connection) == 0
+
+
 @pytest.mark.parametrize(
     "options",
     [{"outbox": ""}, {"outbox": 1}, {"outbox": b"bytes"}, {"outbox_bytes_max": 1000}, {"outbox_bytes_max": "1GB"}],
