@@ -129,7 +129,7 @@ class ServiceWorld(World):
         self, seed: int, keepers: int = 3, client_ids: tuple[str, ...] = ("a", "b", "a", *[""] * 5), **options: float
     ) -> None:
         self.clients: list[Client] = []
-        self.model = Model()
+        self.model = Model(self.is_kept)
         self.deaf: set[int] = set()
         """Nodes of keepers that hear nothing of other keepers."""
         self.lives = 0
@@ -255,6 +255,12 @@ class ServiceWorld(World):
             ]
             if len(holders) < len(self.keepers) // 2 + 1:
                 raise BrokenPromiseError(f"message {sequence} of {ledger} is confirmed, and only {holders} have it")
+
+    def is_kept(self, ledger: Ledger, sequence: int) -> bool:
+        """Return True if W members have a message on disk, and have not released it."""
+        journals = [keeper.disk.journal for keeper in self.keepers]
+        holders = sum(bool(journal.live(ledger, sequence, sequence + 1)) for journal in journals)
+        return holders >= len(self.keepers) // 2 + 1
 
     def check_event(self, keeper: Keeper, event: object) -> None:
         super().check_event(keeper, event)

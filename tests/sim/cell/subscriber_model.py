@@ -4,7 +4,7 @@ The model replays the decisions in their order, and knows of each frame when it 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cells import BrokenPromiseError
@@ -131,7 +131,9 @@ class Generation:
 class Model:
     """Everything that was sent, decided and delivered."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_kept: Callable[[Ledger, int], bool]) -> None:
+        """`is_kept` tells whether most members have a message on disk."""
+        self._is_kept = is_kept
         self.index = 0
         self.table_version = 0
         self.requests: dict[tuple[Ledger, int], Request] = {}
@@ -210,13 +212,13 @@ class Model:
         for older in self._older(ledger):
             for other, sent in self.messages[older].items():
                 is_new = self.last.get((session, number, older), 0) < other <= self.confirmed.get(older, 0)
-                if is_new and generation.is_promised(older, other, sent):
+                if is_new and self._has_to_come(generation, older, other, sent):
                     raise BrokenPromiseError(f"{where}: {other} of {older} was left out")
         last = self.last.get((session, number, ledger), 0)
         if sequence <= last:
             raise BrokenPromiseError(f"{where}: out of order, after {last}")
         for other, sent in self.messages[ledger].items():
-            if last < other < sequence and generation.is_promised(ledger, other, sent):
+            if last < other < sequence and self._has_to_come(generation, ledger, other, sent):
                 raise BrokenPromiseError(f"{where}: {other} was left out")
         self.last[session, number, ledger] = sequence
         if sequence in generation.delivered[ledger]:
@@ -225,6 +227,22 @@ class Model:
                 raise BrokenPromiseError(f"{where}: it was delivered before, and is not flagged")
         generation.delivered[ledger].add(sequence, sequence + 1)
         self.counts["deliveries"] += 1
+
+    def _has_to_come(self, generation: Generation, ledger: Ledger, sequence: int, sent: Sent) -> bool:
+        """Return True for a message that a subscription gets before any later one.
+
+        It is not enough that the subscription needs it: its start is behind what the manager had seen, and a message
+        that was on its way then may be before no start. If its writer did not know of the subscription, nothing was
+        promised: most members may have counted the message, as nobody had asked for it, and then it is gone. But it
+        comes if most members keep it all the same, as others that heard of the subscription in time do.
+        """
+        if sent.topic != generation.topic or not generation.needs(ledger, sequence):
+            return False
+        if sent.version >= generation.version:
+            return True
+        is_kept = self._is_kept(ledger, sequence)
+        self.counts["left out"] += not is_kept
+        return is_kept
 
     def _older(self, ledger: Ledger) -> list[Ledger]:
         """Return the ledgers of a producer and lane from before it began this one."""
