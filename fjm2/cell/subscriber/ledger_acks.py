@@ -71,7 +71,8 @@ class LedgerAcks:
         taken: list[tuple[int, int]] = []
         for low, high in list(self.outstanding.within(first, end)):
             self.outstanding.remove(low, high)
-            for start, stop in list(self.mine.within(self.outstanding.end_before(low), high)):
+            begin = max(self.outstanding.end_before(low), self.asked.end_before(low))
+            for start, stop in list(self.mine.within(begin, high)):
                 self.fly(start, stop)
                 taken.append((start, stop))
         return taken

@@ -50,6 +50,42 @@ def test_each_message_is_acknowledged_once_and_no_other_one(steps: list[tuple[st
     assert not acks.is_waiting(1, end)
 
 
+@given(st.lists(st.tuples(st.sampled_from(["hand", "skip", "ask", "take", "give back"]), st.integers(1, 6))))
+def test_what_is_given_back_leaves_what_waits_to_be_acknowledged(steps: list[tuple[str, int]]) -> None:
+    """Other requests may be on their way for so long that messages are given back behind some that are asked."""
+    acks, end = LedgerAcks(is_shared=True), 1
+    waiting: set[int] = set()
+    asked: set[int] = set()
+    taken: set[int] = set()
+    given: set[int] = set()
+    for act, number in steps:
+        chosen = waiting & set(range(number, 2 * number))
+        match act:
+            case "hand":
+                acks.mine.add(end, end + 2 * number)
+                acks.outstanding.add(end + number, end + 2 * number)
+                waiting.update(range(end + number, end + 2 * number))
+                end += 2 * number
+            case "skip":
+                end += number
+            case "ask":
+                acks.ask(number, 2 * number)
+                asked |= chosen
+                waiting -= chosen
+            case "take":
+                taken.update(each for part in acks.take(1, is_shared=True) for each in range(*part))
+            case _:
+                given.update(each for part in acks.give_back(number, 2 * number) for each in range(*part))
+                waiting -= chosen
+    while acks.asked:
+        parts = acks.take(5, is_shared=True)
+        assert parts, "what is asked is taken at last"
+        taken.update(each for part in parts for each in range(*part))
+    assert asked <= taken
+    assert not taken & given
+    assert not (taken | given) & waiting
+
+
 def test_what_is_acknowledged_in_order_is_one_range_over_what_is_for_others() -> None:
     acks = LedgerAcks(is_shared=False)
     for sequence in range(10, 1000, 10):
