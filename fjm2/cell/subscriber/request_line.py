@@ -139,9 +139,14 @@ class RequestLine:
         oldest = min(next(iter(places.values())).at for places in self._places.values())
         return max(oldest, self._nudged_at) + NUDGE_S
 
+    def unblock(self, now: float) -> None:
+        """Let requests be sent again, if it is time."""
+        if now >= self._blocked_until:
+            self._blocked_until = 0.0
+
     def poll_unblocked(self) -> float:
-        """Return the time at which requests may be sent again, or 0."""
-        return self._blocked_until
+        """Return the time at which to call `unblock`, or NEVER."""
+        return self._blocked_until or NEVER
 
 
 def _reason_of(number: int) -> Reason:

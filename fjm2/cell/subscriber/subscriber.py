@@ -233,6 +233,7 @@ class Subscriber(Generic[F]):
         """Renew leases, and ask for what is missing."""
         context = self._context
         self._renew(now)
+        context.line.unblock(now)
         context.line.nudge(now)
         fetch = self._decisions.reader.poll_fetch(context.node_id, now)
         if fetch is not None:

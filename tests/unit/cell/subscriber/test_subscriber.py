@@ -441,3 +441,13 @@ def test_hostile_commands_do_no_harm(alone: Alone, connection: Connection) -> No
         connection.subscriber.receive_entry(1, 1 << 40, content, alone.now)
     connection.hear(*connection.publish(True))
     assert connection.got() == [1, 2]
+
+
+def test_a_request_that_waits_for_others_has_no_timer_that_is_always_due(alone: Alone, connection: Connection) -> None:
+    _, consumer = live(connection)
+    connection.is_deaf = True
+    connection.acknowledge(consumer, 1, 1)
+    connection.subscriber.close_consumer(consumer, alone.now)
+    connection.subscriber.handle_timeout(alone.now)
+    connection.flush()
+    assert connection.subscriber.poll_timeout() > alone.now
