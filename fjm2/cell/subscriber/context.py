@@ -15,8 +15,9 @@ from ..wire.catch_up import CatchUpPage, CatchUpQuery
 from ..wire.commands import MemberFlag
 from ..wire.requests import Subscribe, SubscriptionFlag
 from .ledger_acks import LedgerAcks
-from .outgoing import Deliver, Event, F, ListenToReplays, Outgoing
+from .outgoing import Deliver, Event, F, ListenToReplays, Outgoing, SessionsKept
 from .request_line import RequestLine
+from .trust import Trust
 
 HELD_BYTES_MAX: Final = 8 << 20
 """Most bytes of frames that wait for those before them, over all consumers of a connection. What does not fit is
@@ -212,6 +213,7 @@ class Context(Generic[F]):
         self.frames: Final = FrameRoom(detach)
         self.choice = CellChoice()
         self.line = RequestLine()
+        self.trust: Final = Trust()
         self.events: deque[Event[F]] = deque()
         self.messages: deque[Outgoing] = deque()
         self.table_version = 0
@@ -236,6 +238,11 @@ class Context(Generic[F]):
     def majority(self) -> int:
         """Number of keepers of which one at least has a message that W have stored: W of K, and at least one."""
         return len(() if self.choice.heartbeat is None else self.choice.heartbeat.members) // 2 + 1
+
+    def note_answer(self, session: int, round_: int) -> None:
+        """Note that a session holds or has ended, by an answer of a round of questions."""
+        if self.trust.settle(session, round_):
+            self.events.append(SessionsKept())
 
     def note_behind(self, reader: Reader[F]) -> None:
         """Note that a reader lacks something."""

@@ -85,6 +85,11 @@ class SessionLost:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionsKept:
+    """The cell has said of all sessions that it was asked about whether it keeps them. Those not lost go on."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerReady:
     """A consumer has its subscription, and W members keep what it is to get.
 
@@ -158,6 +163,7 @@ Event = (
     | SessionRefused
     | SessionClosed
     | SessionLost
+    | SessionsKept
     | ConsumerReady
     | ConsumerRefused
     | ConsumerClosed

@@ -68,6 +68,10 @@ class ClientSession(Generic[F]):
         self._is_flushed = False
         """True if the next step waits only for what is on its way. Later acknowledgements wait for it."""
         self._marks: dict[int, Consumer[F]] = {}
+        self._question = 0
+        """Round of questions whether the cell keeps this session, if it is to be asked; otherwise 0."""
+        self._questions: deque[int] = deque()
+        """Rounds of the questions that are not decided."""
 
     # Asking
 
@@ -93,9 +97,17 @@ class ClientSession(Generic[F]):
         for at in range(0, len(ranges), RANGES_MAX):
             self._returns.append(Return(self.number, tuple(ranges[at : at + RANGES_MAX])))
 
+    def ask(self, round_: int) -> None:
+        """Ask whether the cell keeps this session. The session goes on meanwhile."""
+        self._question = round_
+
     def pump(self, now: float) -> None:
         """Send what may be sent."""
         context = self._context
+        if self._question and context.line.has_room(now):
+            self._questions.append(self._question)
+            self._question = 0
+            context.line.send(self, Ack(self.number, ()))
         while self.state is not SessionState.ENDED and self._step is None and context.line.has_room(now):
             request = self._next(now)
             if request is None:
@@ -128,7 +140,7 @@ class ClientSession(Generic[F]):
     @property
     def is_blocked(self) -> bool:
         """Return True if something is to be sent when there is room for it."""
-        return self._step is None and bool(self._steps)
+        return bool(self._question) or (self._step is None and bool(self._steps))
 
     def consumer_at(self, number: int) -> Consumer[F] | None:
         """Return the consumer that the cell knows by a number."""
@@ -156,6 +168,12 @@ class ClientSession(Generic[F]):
             return
         if reason is Reason.NO_SESSION and not isinstance(request, Open):
             self.lose(Loss.UNKNOWN)
+        elif isinstance(request, Ack) and not request.ranges:
+            round_ = self._questions.popleft()
+            if reason is None:
+                self._question = max(round_, self._question)
+            else:
+                self._context.note_answer(self.number, round_)
         elif isinstance(request, Ack | Return):
             self._flying -= 1
             self._learn_ranges(request, reason, now)
@@ -207,6 +225,7 @@ class ClientSession(Generic[F]):
             case Close():
                 self._end()
                 events.append(SessionClosed(self.number))
+                self._context.note_answer(self.number, self._context.trust.round)
             case _:
                 pass
 
@@ -240,3 +259,4 @@ class ClientSession(Generic[F]):
         if self.state is not SessionState.ENDED:
             self._end()
             self._context.events.append(SessionLost(self.number, loss))
+            self._context.note_answer(self.number, self._context.trust.round)

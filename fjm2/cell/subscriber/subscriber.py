@@ -25,9 +25,9 @@ from .marks import Marks
 from .outgoing import Event, F, Loss, Outgoing, SendLeases
 from .request_line import NEVER
 from .session import ClientSession, SessionState
+from .tenure import Tenure
+from .trust import RENEW_S
 
-RENEW_S: Final = 1.0
-"""Interval at which leases are renewed: a third of their length."""
 TURN_S: Final = 0.02
 """Interval at which consumers that lack something are looked at."""
 TURNS_AT_ONCE: Final = 64
@@ -62,6 +62,8 @@ class Subscriber(Generic[F]):
         self._context: Context[F] = Context(node_id, random, detach)
         self._sessions: dict[int, ClientSession[F]] = {}
         """Sessions that have not ended."""
+        self.tenure: Final = Tenure(self._context, self._sessions)
+        """Time for which the cell keeps the open sessions. After it the owner uses nothing that it got."""
         self._marks = Marks(self._context)
         self._decisions = Decisions(self._context, self._marks, self._sessions)
         self._consumers: dict[int, Consumer[F]] = {}
@@ -304,6 +306,7 @@ class Subscriber(Generic[F]):
         if now < context.renew_at:
             return
         context.renew_at = now + RENEW_S
+        self.tenure.note_renewal(now)
         manager = context.choice.manager_node
         numbers = [each.number for each in self._sessions.values() if each.state is SessionState.OPEN]
         for at in range(0, len(numbers) if manager else 0, LEASES_MAX):
@@ -320,6 +323,7 @@ class Subscriber(Generic[F]):
             self._decisions.lose_all(Loss.REPLACED)
             self._decisions = Decisions(context, self._marks, self._sessions)
             context.table_version = 0
+        self.tenure.note_heard(now)
         context.table_version = max(context.table_version, heartbeat.table_version)
         self._decisions.receive_heartbeat(heartbeat, now)
         self._forget_ended()

@@ -23,6 +23,7 @@ from fjm2.cell.service.section import ServiceSection
 from fjm2.cell.service.state_codec import encode_state
 from fjm2.cell.subscriber import portion_reader
 from fjm2.cell.subscriber.durable_reader import DurableReader
+from fjm2.cell.subscriber.tenure import Tenure
 
 Patch = pytest.MonkeyPatch
 
@@ -253,6 +254,13 @@ def wait_for_what_is_no_more(patch: Patch) -> None:
 
 _ANSWER = Clients.answer
 _TELL = ServiceKeeper.tell
+
+
+def trust_silent_sessions(patch: Patch) -> None:
+    """A client that was stopped uses what it holds without a question."""
+    patch.setattr(Tenure, "until", property(lambda _: float("inf")))
+
+
 BROKEN: dict[str, Callable[[Patch], None]] = {
     "take snapshots of nothing": take_snapshots_of_nothing,
     "share client ids": share_client_ids,
@@ -285,4 +293,5 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     "leave successors open": leave_successors_open,
     "want closed ledgers": want_closed_ledgers,
     "wait for what is no more": wait_for_what_is_no_more,
+    "trust silent sessions": trust_silent_sessions,
 }

@@ -129,7 +129,7 @@ class ServiceWorld(World):
         self, seed: int, keepers: int = 3, client_ids: tuple[str, ...] = ("a", "b", "a", *[""] * 5), **options: float
     ) -> None:
         self.clients: list[Client] = []
-        self.model = Model(self.is_kept)
+        self.model = Model()
         self.deaf: set[int] = set()
         """Nodes of keepers that hear nothing of other keepers."""
         self.lives = 0
@@ -147,7 +147,7 @@ class ServiceWorld(World):
         self.clients[number : number + 1] = [client]
 
     def client_at(self, node: int) -> Client | None:
-        return next((client for client in self.clients if client.node == node and client.is_alive), None)
+        return next((client for client in self.clients if client.node == node and client.process.is_alive), None)
 
     def tell_client(self, source: Keeper | Client, client: Client, act: Callable[[], None]) -> None:
         """Deliver something to a client: perhaps never, perhaps late, perhaps twice."""
@@ -155,7 +155,7 @@ class ServiceWorld(World):
             return
         for _ in range(2 if self.random.random() < self.loss / 2 else 1):
             if self.random.random() >= self.loss:
-                self.later(self.delay(), lambda: act() if client.is_alive else None)
+                self.later(self.delay(), lambda: client.process.call(act))
 
     def send(self, source: Keeper, message: Outgoing) -> None:
         match message:
@@ -216,6 +216,10 @@ class ServiceWorld(World):
                 self.later(self.random.uniform(0.1, 8.0), lambda: self.reach(client))
             case 3 | 4 | 5:
                 self.deafen()
+            case 6 | 7:
+                holders = [each for each in self.clients if each.consumer is not None and each.consumer.inbox]
+                self.model.counts["stops"] += 1
+                self.random.choice(holders or self.clients).process.stop(self.random.choice((1.0, 2.5, 5.0, 7.0)))
             case _:
                 pass
 
@@ -241,7 +245,7 @@ class ServiceWorld(World):
                 keeper.start()
 
     def reach(self, client: Client) -> None:
-        client.reachable = client.is_alive
+        client.reachable = client.process.is_alive
 
     # Promises
 
@@ -280,8 +284,8 @@ class ServiceWorld(World):
         self.loss = 0.02
         self.heal_keepers()
         for number, client in enumerate(list(self.clients)):
-            client.reachable = client.is_alive
-            if not client.is_alive:
+            client.reachable = client.process.is_alive
+            if not client.process.is_alive:
                 self.revive(number)
         self.run_until(lambda: self.manager is not None)
         self.run(2.0)

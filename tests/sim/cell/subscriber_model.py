@@ -96,7 +96,6 @@ class Generation:
         self, subscription: Subscription, starts: dict[Ledger, int], closed: set[Ledger], version: int, now: float
     ) -> None:
         self.subscription = subscription
-        self.topic = subscription.destination.name
         self.starts = starts
         self.closed = closed
         """Ledgers that were closed before. It gets nothing of them."""
@@ -112,8 +111,14 @@ class Generation:
         self.handed: dict[Ledger, RangeSet] = defaultdict(RangeSet)
         """Messages that were ever handed out."""
         self.acked: dict[Ledger, RangeSet] = defaultdict(RangeSet)
+        self.acked_by: dict[tuple[Ledger, int], tuple[int, int]] = {}
+        """Consumer that acknowledged each message."""
         self.delivered: dict[Ledger, RangeSet] = defaultdict(RangeSet)
         self.order = EpochOrder()
+
+    @property
+    def topic(self) -> str:
+        return self.subscription.destination.name
 
     def has(self, consumer: tuple[int, int]) -> bool:
         """Return True for a consumer whose session has not ended."""
@@ -131,9 +136,7 @@ class Generation:
 class Model:
     """Everything that was sent, decided and delivered."""
 
-    def __init__(self, is_kept: Callable[[Ledger, int], bool]) -> None:
-        """`is_kept` tells whether most members have a message on disk."""
-        self._is_kept = is_kept
+    def __init__(self) -> None:
         self.index = 0
         self.table_version = 0
         self.requests: dict[tuple[Ledger, int], Request] = {}
@@ -191,9 +194,20 @@ class Model:
             generation.complete_at = now
 
     def deliver(
-        self, session: int, number: int, ledger: Ledger, sequence: int, frame: bytes, *, is_redelivered: bool
+        self,
+        session: int,
+        number: int,
+        ledger: Ledger,
+        sequence: int,
+        frame: bytes,
+        *,
+        is_redelivered: bool,
+        is_kept: Callable[[Ledger, int], bool],
     ) -> None:
-        """Check a delivery. A consumer whose session has ended does not count: its acknowledgements are refused."""
+        """Check a delivery. A consumer whose session has ended does not count: its acknowledgements are refused.
+
+        `is_kept` tells whether most members have a message on disk.
+        """
         generation = self.consumers[session, number]
         if not generation.has((session, number)):
             self.counts["late deliveries"] += 1
@@ -212,13 +226,13 @@ class Model:
         for older in self._older(ledger):
             for other, sent in self.messages[older].items():
                 is_new = self.last.get((session, number, older), 0) < other <= self.confirmed.get(older, 0)
-                if is_new and self._has_to_come(generation, older, other, sent):
+                if is_new and self._has_to_come(generation, older, other, sent, is_kept):
                     raise BrokenPromiseError(f"{where}: {other} of {older} was left out")
         last = self.last.get((session, number, ledger), 0)
         if sequence <= last:
             raise BrokenPromiseError(f"{where}: out of order, after {last}")
         for other, sent in self.messages[ledger].items():
-            if last < other < sequence and self._has_to_come(generation, ledger, other, sent):
+            if last < other < sequence and self._has_to_come(generation, ledger, other, sent, is_kept):
                 raise BrokenPromiseError(f"{where}: {other} was left out")
         self.last[session, number, ledger] = sequence
         if sequence in generation.delivered[ledger]:
@@ -228,7 +242,20 @@ class Model:
         generation.delivered[ledger].add(sequence, sequence + 1)
         self.counts["deliveries"] += 1
 
-    def _has_to_come(self, generation: Generation, ledger: Ledger, sequence: int, sent: Sent) -> bool:
+    def use(self, session: int, number: int, ledger: Ledger, sequence: int, *, is_redelivered: bool) -> None:
+        """Check that a program does not use in silence what another one has acknowledged."""
+        consumer = session, number
+        acked_by = self.consumers[consumer].acked_by.get((ledger, sequence), consumer)
+        if acked_by != consumer and not is_redelivered:
+            raise BrokenPromiseError(
+                f"message {sequence} of {ledger} is used by consumer {number} of session {session:x}, and is not "
+                f"flagged: {acked_by} has acknowledged it"
+            )
+        self.counts["uses"] += 1
+
+    def _has_to_come(
+        self, generation: Generation, ledger: Ledger, sequence: int, sent: Sent, is_kept: Callable[[Ledger, int], bool]
+    ) -> bool:
         """Return True for a message that a subscription gets before any later one.
 
         It is not enough that the subscription needs it: its start is behind what the manager had seen, and a message
@@ -240,9 +267,9 @@ class Model:
             return False
         if sent.version >= generation.version:
             return True
-        is_kept = self._is_kept(ledger, sequence)
-        self.counts["left out"] += not is_kept
-        return is_kept
+        has_to_come = is_kept(ledger, sequence)
+        self.counts["left out"] += not has_to_come
+        return has_to_come
 
     def _older(self, ledger: Ledger) -> list[Ledger]:
         """Return the ledgers of a producer and lane from before it began this one."""
@@ -385,6 +412,8 @@ class Model:
                 for each in request.ranges:
                     generation = self._take((request.session, each.consumer), each)
                     generation.acked[each.ledger].add(each.first, each.last + 1)
+                    for place in range(each.first, each.last + 1):
+                        generation.acked_by[each.ledger, place] = request.session, each.consumer
             case Return():
                 for each in request.ranges:
                     self._take((request.session, each.consumer), each)

@@ -4,13 +4,14 @@ A client hears the frames of all others as they come, some of them never. Its `S
 client for random things. Frames are `M`, the number of a topic and a text, or `R` and a request.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Final, Protocol
 
 from cells import Keeper
+from processes import Process
 from subscriber_model import Model
 
 from fjm2.base.ledger import DELAYED_LANE, Ledger
@@ -82,17 +83,25 @@ class Surroundings(Protocol):
 
     def note_confirmed(self, ledger: Ledger, through: int) -> None: ...
 
+    def is_kept(self, ledger: Ledger, sequence: int) -> bool: ...
+
 
 class Consumer:
     """A consumer as the client knows it."""
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, pace: float) -> None:
         self.handle = handle
+        self.pace = pace
+        """Probability that the program goes on using messages."""
         self.number = 0
         self.is_ready = False
+        self.is_closing = False
+        """True from the call on that closes it, or its session."""
         self.room = 0
+        self.inbox: deque[Deliver[bytes]] = deque()
+        """Messages that were delivered and not used."""
         self.waiting: list[tuple[Ledger, int, int]] = []
-        """Messages that were delivered and not acknowledged."""
+        """Messages that were used and not acknowledged."""
         self.calls: list[int] = []
         """Calls about messages."""
 
@@ -114,7 +123,7 @@ class Client:
         self.subscriber: Subscriber[bytes] = Subscriber(self.node, self.random, lambda frame: (frame, len(frame)))
         self.frames: dict[Ledger, list[bytes]] = defaultdict(list)
         self.reachable = True
-        self.is_alive = True
+        self.process = Process(world.later, lambda: self.use(0.9))
         self.is_quiet = False
         """True for a client that starts nothing new, but drains and acknowledges."""
         self.session = 0
@@ -284,9 +293,15 @@ class Client:
             return
         for sequence, frame in enumerate(event.frames, event.first):
             self.world.model.deliver(
-                self.session, consumer.number, event.ledger, sequence, frame, is_redelivered=event.is_redelivered
+                self.session,
+                consumer.number,
+                event.ledger,
+                sequence,
+                frame,
+                is_redelivered=event.is_redelivered,
+                is_kept=self.world.is_kept,
             )
-        consumer.waiting.append((event.ledger, event.first, event.first + len(event.frames) - 1))
+        consumer.inbox.append(event)
 
     def lose_session(self) -> None:
         self.session = 0
@@ -299,11 +314,12 @@ class Client:
     def turn(self) -> None:
         """Do what is due, again and again for as long as the client lives."""
         world, random, subscriber = self.world, self.random, self.subscriber
-        if not self.is_alive:
+        if not self.process.is_alive:
             return
         world.later(random.uniform(0.02, 0.06), self.turn)
-        if not subscriber.cell_id:
+        if not subscriber.cell_id or self.process.is_stopped:
             return
+        self.use(1.0 if self.is_quiet or self.consumer is None else self.consumer.pace)
         self.publish_again()
         if self.tracker.poll_request(world.now):
             producer_id, node = self.ledger.producer_id, self.node
@@ -315,6 +331,26 @@ class Client:
         if self.unconfirmed < WINDOW:
             self.act()
         self.flush()
+
+    def use(self, probability: float) -> None:
+        """Use what was delivered, if the session holds: what is next with a probability, and so on."""
+        consumer, subscriber, world = self.consumer, self.subscriber, self.world
+        if consumer is None or consumer.is_closing:
+            return
+        while consumer.inbox and self.random.random() < probability:
+            if world.now > subscriber.tenure.until:
+                world.model.counts["holds"] += 1
+                if not subscriber.tenure.is_asked:
+                    subscriber.tenure.doubt(world.now)
+                    self.flush()
+                return
+            event = consumer.inbox.popleft()
+            last = event.first + len(event.frames) - 1
+            for sequence in range(event.first, last + 1):
+                world.model.use(
+                    self.session, consumer.number, event.ledger, sequence, is_redelivered=event.is_redelivered
+                )
+            consumer.waiting.append((event.ledger, event.first, last))
 
     def act(self) -> None:
         """Do one thing, mostly something reasonable."""
@@ -371,7 +407,7 @@ class Client:
             topic = self.world.model.topic_of(self.client_id, self.name(), self.flags)
             if random.random() < 0.1 and not self.is_quiet:
                 topic = random.randrange(len(TOPICS))
-            self.consumer = Consumer(self.subscribe(topic))
+            self.consumer = Consumer(self.subscribe(topic), random.choice((0.1, 0.9)))
 
     def subscribe(self, topic: int) -> int:
         now, credit = self.world.now, 0 if self.is_liar else CREDIT
@@ -384,12 +420,14 @@ class Client:
         now = self.world.now
         match self.random.randrange(4):
             case 0:
+                consumer.is_closing = True
                 self.subscriber.close_consumer(consumer.handle, now)
             case 1:
                 self.calls[self.subscriber.unsubscribe(self.session, self.name(), now)] = now  # refused
             case 2 if not self.is_shared and consumer.is_ready:
                 self.subscribe(0)  # refused
             case _:
+                consumer.is_closing = True
                 self.subscriber.close_session(self.session, now)
 
     @property
@@ -419,5 +457,5 @@ class Client:
 
     def crash(self) -> None:
         """End without a word."""
-        self.is_alive = False
+        self.process.is_alive = False
         self.reachable = False

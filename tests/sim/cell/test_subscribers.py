@@ -10,6 +10,7 @@ from representatives import representatives
 from service_worlds import ServiceWorld
 
 from fjm2.cell.service.reasons import Reason
+from fjm2.cell.subscriber import session
 
 SEED = int(os.environ.get("FJM2_SEED", "1"))
 """First of the seeds. A failing test names its own."""
@@ -53,7 +54,20 @@ def test_subscribers_of_cells_of_one_and_of_five(keepers: int) -> None:
 # With the first seed nothing is left.
 @pytest.mark.parametrize("seed", representatives(range(SEED + 1, SEED + 4), SEED + 2))
 def test_messages_of_closed_ledgers_reach_their_subscribers(seed: int) -> None:
-    """Everybody goes for so long that their ledgers are closed. What was confirmed is there when they come back."""
+    come_back_late(seed)
+
+
+@pytest.mark.parametrize("seed", range(SEED + 1, SEED + 3))
+def test_subscribers_go_on_if_each_acknowledgement_waits_for_the_one_before(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "ACKS_FLYING_MAX", 1)
+    wandered(seed)
+    come_back_late(seed)
+
+
+def come_back_late(seed: int) -> None:
+    """Let everybody go for so long that their ledgers are closed. What was confirmed is there when they come back."""
     world = ServiceWorld(seed, loss=0.08, slow_syncs=0.2)
     world.run(5.0)
     wander(world, 8.0)
@@ -93,6 +107,9 @@ def test_random_faults_reach_what_is_promised() -> None:
         "later ledgers",
         "subscriptions passed",
         "delayed deliveries",
+        "stops",
+        "holds",
+        "uses",
     }
     wanted |= {Reason.CLIENT_ID_TAKEN, Reason.CONSUMER_ACTIVE, Reason.NOT_HELD}
     for seed in range(SEED, SEED + 5):
