@@ -14,6 +14,7 @@ from fjm2.messages.message import Message, open_message, put_property
 from fjm2.messages.object_codec import ObjectCodec
 from fjm2.messages.object_message import ObjectMessage
 
+from .durable.inbox import DurableInbox
 from .settings import SessionMode
 
 GAP = "JMS_FJM2_Gap"
@@ -60,6 +61,14 @@ def deliveries_of(items: Iterable[BatchItem]) -> list[Delivery]:
 def messages_in(items: Iterable[BatchItem]) -> int:
     """Return the number of messages of a batch."""
     return sum(len(item) if isinstance(item, RunDelivery) else 1 for item in items)
+
+
+def may_deliver(inbox: Inbox, items: Iterable[BatchItem]) -> bool:
+    """Return False if messages that were taken have to be given back now instead of being delivered. Any thread may
+    ask."""
+    if not isinstance(inbox, DurableInbox):
+        return True
+    return all(inbox.may_deliver(delivery.received) for delivery in deliveries_of(items))
 
 
 class Opener:

@@ -13,7 +13,7 @@ from fjm2.bus.inbox import Delivery, Inbox
 from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.object_codec import ObjectCodec
 
-from .deliveries import BatchItem, Deliveries, Opener, messages_in
+from .deliveries import BatchItem, Deliveries, Opener, may_deliver, messages_in
 from .listener_task import ListenerTask
 from .runs import Run
 from .settings import SessionMode
@@ -290,6 +290,9 @@ class Dispatcher:
                         async with asyncio.timeout(wait_s):
                             while messages_in(items) < messages_max and not (inbox.is_closed or inbox.has_little_room):
                                 await more()
+                if not may_deliver(inbox, items):
+                    self.deliveries.give_back_batch(items)
+                    items.clear()
                 if items or inbox.is_closed:  # unless a stop or a recover took them back
                     break
         except BaseException:

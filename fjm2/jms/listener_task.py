@@ -16,7 +16,7 @@ from fjm2.messages.errors import JMSError
 from fjm2.messages.header import EXPIRATION, HEADER, KIND, Kind
 from fjm2.messages.message import Message, open_message
 
-from .deliveries import Deliveries, Opener
+from .deliveries import Deliveries, Opener, may_deliver
 from .ready_queue import ReadyQueue
 
 TURN_S = 0.002
@@ -303,7 +303,7 @@ class ListenerTask:
 
         def is_over() -> bool:  # called in the listener's thread after each message
             inbox.handled += 1
-            return self._is_interrupted
+            return self._is_interrupted or not may_deliver(inbox, batch[-1:])
 
         done, error = await listener.run(messages, is_over)
         failed = batch[done] if error is not None else None

@@ -14,6 +14,7 @@ from fjm2.bus.inbox import Delivery, Inbox, is_expired
 from fjm2.messages.header import EXPIRATION
 
 from .deliveries import Deliveries, Opener
+from .durable.inbox import DurableInbox
 
 RUN_MESSAGES_MAX: Final = 256
 """Greatest number of messages of a run: enough to spread the cost of a call into the loop."""
@@ -31,6 +32,7 @@ class Run:
     def __init__(self, inbox: Inbox, deliveries: Deliveries, tell: Callable[[Callable[[], object]], object]) -> None:
         """`tell` calls a function soon in the loop."""
         self._inbox = inbox
+        self._durable = inbox if isinstance(inbox, DurableInbox) else None
         self._messages_max = min(RUN_MESSAGES_MAX, inbox.settings.messages_max // _RUNS_PER_INBOX)
         self._deliveries = deliveries
         self._tell = tell
@@ -47,7 +49,9 @@ class Run:
             delivery = self._waiting.popleft()
         except IndexError:
             return None
-        if delivery.received.header[EXPIRATION] and is_expired(delivery.received, time() * 1000):
+        received = delivery.received
+        is_over = received.header[EXPIRATION] and is_expired(received, time() * 1000)
+        if is_over or (self._durable is not None and not self._durable.may_deliver(received)):
             self._waiting.appendleft(delivery)
             return None
         return delivery

@@ -28,10 +28,10 @@ from fjm2.cell.subscriber.outgoing import (
     SessionLost,
     SessionOpened,
     SessionRefused,
+    SessionsKept,
     Unsubscribed,
 )
 from fjm2.cell.subscriber.subscriber import Subscriber
-from fjm2.cell.times import SESSION_LEASE_S
 from fjm2.cell.wire.leases import LEASES_TYPE
 from fjm2.cell.wire.requests import Ack, decode_request
 from fjm2.messages.frame import Frame, frame_alone
@@ -40,15 +40,12 @@ from ..sends.cell_driver import CellDriver
 from .consumer import DurableConsumer, SessionOwner
 from .hub import DurableHub
 from .inbox import DurableInbox
+from .lease import Lease
 
 if TYPE_CHECKING:
     from fjm2.bus.bus import Bus
 
     from ..sends.cell_driver import StoringConnection
-
-
-SILENCE_S: Final = SESSION_LEASE_S / 2
-"""Time without a turn of the timer, which renews leases more often, after which the sessions may be gone."""
 
 
 class DurableClient:
@@ -68,11 +65,7 @@ class DurableClient:
         """Session, and result, of acknowledgements and of unsubscribing, by number."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_settling = False
-        self._active_at = self._loop.time()
-        """Time at which the timer, or something else, last ran `settle`."""
-        self._doubted: int | None = None
-        """After a silence in which the cell may have ended the sessions, the last request that was made before its end;
-        None after the decision on a later one."""
+        self._lease = Lease(self.settle_soon)
         hub = driver.listener
         self._hub = hub if isinstance(hub, DurableHub) else DurableHub(bus, driver)
         self._hub.add(self)
@@ -122,6 +115,7 @@ class DurableClient:
         consumer.handle, consumer.session_number = handle, session
         consumer.outcome = self._loop.create_future()
         self.consumers[handle] = consumer
+        consumer.inbox.lease = self._lease
         self._hub.want()
         self.set_room(consumer)
         return consumer.outcome
@@ -178,9 +172,8 @@ class DurableClient:
     def settle(self) -> None:
         """Send and tell everything, and set the timer."""
         subscriber, now = self._subscriber, self._loop.time()
-        if now - self._active_at > SILENCE_S:
-            self._doubted = max(self._decisions, default=0)
-        self._active_at = now
+        if self._lease.has_ended and not subscriber.tenure.is_asked:
+            subscriber.tenure.doubt(now)
         while True:
             event, message = subscriber.poll_event(), subscriber.poll_message()
             if event is not None:
@@ -189,6 +182,7 @@ class DurableClient:
                 self._send(message)
             if event is None and message is None:
                 break
+        self._lease.extend(subscriber.tenure.until - now)
         if self._timer is not None:
             self._timer.cancel()
         at = subscriber.poll_timeout()
@@ -220,8 +214,6 @@ class DurableClient:
             return
         self._subscriber.note_sent(number, sent.ledger, sent.sequence, now)
         sent.stored.add_done_callback(partial(self._note_stored, sent.ledger, sent.sequence))
-        if self._doubted is not None:
-            return  # the next message waits for the decision: what is stored may come too late
         request = decode_request(body)
         session = request.session if isinstance(request, Ack) else None
         for consumer in self.consumers.values():
@@ -242,8 +234,6 @@ class DurableClient:
                     consumer.inbox.take_frames(ledger, first, frames, is_redelivered=is_redelivered)
                     self.set_room(consumer)
             case AcknowledgementDecided(number, reason) | Unsubscribed(number, reason):
-                if self._doubted is not None and number > self._doubted:
-                    self._doubted = None
                 _, decision = self._decisions.pop(number, (0, None))
                 _tell(decision, reason)
             case ConsumerReady(handle, table_version):
@@ -260,8 +250,16 @@ class DurableClient:
                 self._end_session(number, Reason.NO_SESSION)
             case SessionLost(number):
                 self._end_session(number, Reason.NO_SESSION)
+            case SessionsKept():
+                self._end_hold()
             case ListenToReplays():
                 self._hub.listen_to_replays()
+
+    def _end_hold(self) -> None:
+        """Deliver again what the consumers hold."""
+        self._lease.extend(self._subscriber.tenure.until - self._loop.time())
+        for consumer in self.consumers.values():
+            consumer.inbox.end_hold()
 
     def _forget(self, handle: int, reason: Reason) -> None:
         consumer = self.consumers.pop(handle, None)

@@ -20,6 +20,7 @@ from fjm2.messages.frame import Frame, is_sent_to, look_up
 from fjm2.messages.header import CONNECTION_ID, FILE, FRAME_BYTES, KIND, Header
 from fjm2.messages.selector import Selector
 
+from .lease import Lease
 from .repeats import Repeats
 
 MESSAGES_MAX: Final = 16_384
@@ -54,7 +55,18 @@ class DurableInbox(Inbox):
     takes what is done, and has the cell acknowledge it.
     """
 
-    __slots__ = ("_done", "_life", "_repeats", "_settling", "done_count", "late_count", "on_done", "on_file")
+    __slots__ = (
+        "_done",
+        "_hold",
+        "_life",
+        "_repeats",
+        "_settling",
+        "done_count",
+        "late_count",
+        "lease",
+        "on_done",
+        "on_file",
+    )
 
     def __init__(
         self,
@@ -79,6 +91,10 @@ class DurableInbox(Inbox):
         self.late_count = 0
         """Messages that the client was done with when they were to come again, since `begin_life`."""
         self._settling: asyncio.Future[None] | None = None
+        self.lease = Lease(lambda: None)
+        """Lease of the session, after whose end nothing is delivered until `end_hold`."""
+        self._hold: asyncio.Future[None] | None = None
+        """Future of the end of the hold that somebody waits for; None if nobody does."""
         self._life = 1
         self._repeats = Repeats()
 
@@ -199,7 +215,7 @@ class DurableInbox(Inbox):
 
     @property
     def is_settling(self) -> bool:
-        return self._settling is not None
+        return self._settling is not None or not self.lease.allows()
 
     def begin_settling(self) -> None:
         """Deliver nothing until `end_settling`, which names the `settling` that begins now."""
@@ -219,26 +235,44 @@ class DurableInbox(Inbox):
             if self.wake is not None and self.has_waiting():
                 self.wake()
 
+    def end_hold(self) -> None:
+        """Deliver messages again: the lease was extended, or this is a new life."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.set_result(None)
+        if self.wake is not None and self.has_waiting():
+            self.wake()
+
+    def may_deliver(self, received: Received) -> bool:
+        """Return False for a message that was taken, and has to be given back now instead of being delivered. Any
+        thread may ask."""
+        return not self.lease.has_ended and not self.is_late(received)
+
     def close(self) -> None:
         super().close()
         self.end_settling(self._settling)
+        self.end_hold()
 
     async def settled(self) -> None:
-        while self._settling is not None:
-            await asyncio.shield(self._settling)
+        while self.is_settling and not self.is_closed:
+            if self._settling is None and self._hold is None:
+                self._hold = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._settling or cast("asyncio.Future[None]", self._hold))
 
     def pop(self) -> Received | None:
-        return None if self._settling is not None else super().pop()
+        return super().pop() if self._settling is None and self.lease.allows() else None
 
     def pop_again(self) -> Delivery | None:
-        while self._settling is None and (delivery := super().pop_again()) is not None:
+        if self.is_settling:
+            return None
+        while (delivery := super().pop_again()) is not None:
             if not self.is_late(delivery.received):
                 return delivery
             self.forgo(delivery.received)  # the cell gives it again
         return None
 
     def has_waiting(self) -> bool:
-        return self._settling is None and super().has_waiting()
+        return super().has_waiting() and not self.is_settling
 
 
 class OneByOneInbox(DurableInbox):

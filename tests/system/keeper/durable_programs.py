@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fjm2.jms import ConnectionFactory, IllegalStateError, SessionMode, TextMessage, Topic
+from fjm2.jms import ConnectionFactory, IllegalStateError, SessionMode, TextMessage, Topic, blocking
 
 TOPIC = Topic("fjm2.durable")
 NAME = "all"
@@ -18,8 +18,8 @@ SHARED, PASSING = "-", "+"
 OUTBOX_BYTES = 32 << 20
 
 
-async def read(uri: str, client_id: str, mode: SessionMode) -> None:
-    """Print each message with its flag, and a line after each acknowledgement."""
+async def read(uri: str, client_id: str, mode: SessionMode, work_s: float) -> None:
+    """Print each message with its flag, and a line after each acknowledgement. Work on each message for a time."""
     factory = ConnectionFactory(uri) if client_id in (SHARED, PASSING) else ConnectionFactory(uri, client_id=client_id)
     async with factory.create_context(mode) as context:
         context.exception_listener = lambda error: print(type(error).__name__, flush=True)
@@ -30,6 +30,8 @@ async def read(uri: str, client_id: str, mode: SessionMode) -> None:
         async for message in consumer:
             count += 1
             print(message.get_body(str), int(message.redelivered), flush=True)
+            if work_s:
+                await asyncio.sleep(work_s)
             if count % ACKED_TOGETHER == 0 and mode in (SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED):
                 try:
                     await (message.acknowledge() if mode is SessionMode.CLIENT_ACKNOWLEDGE else context.commit())
@@ -37,6 +39,16 @@ async def read(uri: str, client_id: str, mode: SessionMode) -> None:
                     print(error.error_code, flush=True)
                 else:
                     print("acknowledged", flush=True)
+
+
+def read_in_a_thread(uri: str, mode: SessionMode, work_s: float) -> None:
+    """Print each message of a shared subscription with its flag, by the blocking API."""
+    with blocking.ConnectionFactory(uri).create_context(mode) as context:
+        consumer = context.create_shared_durable_consumer(TOPIC, NAME)
+        print("ready", flush=True)
+        for message in consumer:
+            print(message.get_body(str), int(message.redelivered), flush=True)
+            time.sleep(work_s)
 
 
 async def send(uri: str, first: int, count: int) -> None:
@@ -124,9 +136,16 @@ class Program:
         self.popen.stdout.close()
 
 
-def reader(uri: str, client_id: str = "desk", mode: SessionMode = SessionMode.CLIENT_ACKNOWLEDGE) -> Program:
+def reader(
+    uri: str, client_id: str = "desk", mode: SessionMode = SessionMode.CLIENT_ACKNOWLEDGE, work_s: float = 0.0
+) -> Program:
     """Start a reader. SHARED and PASSING stand for a client id."""
-    return Program("read", uri, client_id, int(mode))
+    return Program("read", uri, client_id, int(mode), work_s)
+
+
+def thread_reader(uri: str, mode: SessionMode, work_s: float) -> Program:
+    """Start a reader of a shared subscription that uses the blocking API."""
+    return Program("read_in_a_thread", uri, int(mode), work_s)
 
 
 def sender(uri: str, first: int, count: int) -> Program:
@@ -141,7 +160,9 @@ def outbox_sender(uri: str, directory: Path, first: int, *before: str) -> Progra
 
 if __name__ == "__main__":
     if sys.argv[1] == "read":
-        asyncio.run(read(sys.argv[2], sys.argv[3], SessionMode(int(sys.argv[4]))))
+        asyncio.run(read(sys.argv[2], sys.argv[3], SessionMode(int(sys.argv[4])), float(sys.argv[5])))
+    elif sys.argv[1] == "read_in_a_thread":
+        read_in_a_thread(sys.argv[2], SessionMode(int(sys.argv[3])), float(sys.argv[4]))
     elif sys.argv[1] == "outbox":
         asyncio.run(send_by_outbox(sys.argv[2], sys.argv[3], int(sys.argv[4])))
     else:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from durable_programs import NAME, PASSING, TOPIC, Program, reader, sender
+from durable_programs import ACKED_TOGETHER, NAME, PASSING, SHARED, TOPIC, Program, reader, sender, thread_reader
 from keepers import Keepers, start_three, uri_of
 
-from fjm2.jms import ConnectionFactory, JMSContext, ResourceAllocationError, TextMessage
+from fjm2.jms import ConnectionFactory, JMSContext, ResourceAllocationError, SessionMode, TextMessage
 
 pytestmark = pytest.mark.calm
 
@@ -116,6 +116,36 @@ def test_a_consumer_that_was_stopped_for_long_is_told_that_it_may_lack_messages(
         sent(uri, 10, 10)
         program.until(lambda: len(program.messages) >= 10)
         assert numbers(program) == list(range(10, 20))
+
+
+@pytest.mark.parametrize("is_in_thread", [False, True])
+def test_a_consumer_that_was_stopped_delivers_nothing_in_silence_that_others_acknowledged(
+    cell: Keepers, is_in_thread: bool
+) -> None:
+    uri, work_s = uri_of(cell.port), 0.05
+    slow = (
+        thread_reader(uri, SessionMode.DUPS_OK_ACKNOWLEDGE, work_s)
+        if is_in_thread
+        else reader(uri, SHARED, work_s=work_s)
+    )
+    with running(slow):
+        slow.until_ready()
+        sent(uri, 0, 300)
+        slow.until(lambda: len(slow.messages) >= 5)
+        slow.popen.send_signal(signal.SIGSTOP)
+        stopped_at = time.monotonic()
+        quick = reader(uri, SHARED)
+        with running(quick):
+            quick.until(lambda: sum(is_flagged for _, is_flagged in quick.messages) >= 2 * ACKED_TOGETHER)
+            quick.until(lambda: len(quick.acknowledged) >= 3 * ACKED_TOGETHER)
+            time.sleep(max(0.0, stopped_at + LEASE_S + 1.0 - time.monotonic()))
+            acknowledged, before = set(quick.acknowledged), len(slow.messages)
+            slow.popen.send_signal(signal.SIGCONT)
+            time.sleep(1.0)
+        sent(uri, 300, 50)
+        slow.until(lambda: set(range(300, 350)) <= set(numbers(slow)), 60.0)
+        silent = {number for number, is_flagged in slow.messages[before:] if not is_flagged}
+        assert not silent & acknowledged
 
 
 def test_a_consumer_needs_a_keeper(cell: Keepers) -> None:
