@@ -11,8 +11,8 @@ from fjm2.cell.wire.requests import SubscriptionFlag
 
 CURSOR_RANGES_MAX: Final = 256
 """Most separate ranges that a subscription may have acknowledged of one ledger."""
-DELAYED_RANGES_MAX: Final = 16_384
-"""The same for a ledger of delayed messages, which come due in any order."""
+HANDED_RANGES_MAX: Final = 16_384
+"""The same for a ledger whose messages are handed out: to consumers of which some are slow, or when they are due."""
 _FIRST: Final = 1
 """The first sequence of every ledger."""
 
@@ -179,7 +179,7 @@ class Cursor:
     def is_too_scattered(self, ledger: Ledger, first: int, end: int) -> bool:
         """Return True if the sequences first, ..., end - 1 would be one range too many."""
         acked = self._acked_of(ledger)
-        most = DELAYED_RANGES_MAX if ledger.is_delayed else CURSOR_RANGES_MAX
+        most = HANDED_RANGES_MAX if self.hands_out(ledger) else CURSOR_RANGES_MAX
         if acked is None or acked.range_count < most:
             return False
         return first - 1 not in acked and end not in acked and not any(acked.within(first, end))

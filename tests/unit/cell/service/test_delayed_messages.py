@@ -138,7 +138,7 @@ def test_cursors_stay_whole_whatever_else_is_in_the_ledger() -> None:
 
 def test_acknowledgements_may_be_scattered_more_widely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cursors, "CURSOR_RANGES_MAX", 2)
-    monkeypatch.setattr(cursors, "DELAYED_RANGES_MAX", 4)
+    monkeypatch.setattr(cursors, "HANDED_RANGES_MAX", 4)
     alone = Alone()
     client, consumer = subscribed(alone)
     delay(alone, 1, *[60.0 if number % 2 else 0.1 for number in range(1, 21)])

@@ -66,6 +66,22 @@ def page(alone: Alone, client: Client, consumer: int, first: int) -> CatchUpPage
     return found
 
 
+def test_consumers_that_acknowledge_nothing_do_not_keep_others_from_it() -> None:
+    """Each of them leaves a gap for every portion that it holds."""
+    alone = Alone()
+    slow, _ = sharing(alone, 1, 1000)
+    quick, number = sharing(alone, 2, 1000)
+    publish(alone, 1, 2000)
+    portions = [(first, last) for session, first, last, _ in handed(alone) if session == quick.session]
+    assert len(portions) * PORTION >= 900
+    for first, last in portions:
+        for sequence in range(first, last + 1, 2):
+            assert quick.ack(number, sequence, sequence) is Reason.GRANTED
+    assert slow.session in alone.cell.clients.state.sessions
+    (cursor,) = alone.cell.clients.state.cursors.values()
+    assert len(list(cursor.acked_within(WRITER, 1, 2001))) > 256
+
+
 def test_consumers_take_turns() -> None:
     alone = Alone()
     one, _ = sharing(alone, 1)
