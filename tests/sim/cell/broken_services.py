@@ -293,5 +293,4 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     "leave successors open": leave_successors_open,
     "want closed ledgers": want_closed_ledgers,
     "wait for what is no more": wait_for_what_is_no_more,
-    "trust silent sessions": trust_silent_sessions,
 }

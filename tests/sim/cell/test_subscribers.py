@@ -85,6 +85,40 @@ def come_back_late(seed: int) -> None:
     assert world.model.counts["deliveries"]
 
 
+def stopped(seed: int) -> ServiceWorld:
+    """Stop programs with messages in their inboxes for longer than their leases, while others share the rest."""
+    world = ServiceWorld(seed, loss=0.02)
+    world.run(6.0)
+    for _ in range(4):
+        for number in (3, 6):  # one that shares a durable subscription, and one of another kind
+            client = world.clients[number]
+            for _ in range(40):
+                if client.consumer is not None and client.consumer.inbox:
+                    break
+                world.run(0.05)
+            client.process.stop(5.0)
+        world.run(6.0)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 3))
+def test_programs_that_were_stopped_use_nothing_in_silence(seed: int) -> None:
+    world = stopped(seed)
+    assert world.model.counts["holds"]
+    assert world.model.counts["lapses"]
+
+
+def test_programs_that_ask_nothing_after_a_stop_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken_services.trust_silent_sessions(monkeypatch)
+
+    def stop_for_some_seeds() -> None:
+        for seed in range(SEED, SEED + 5):
+            stopped(seed)
+
+    with pytest.raises(BrokenPromiseError, match="is used by consumer"):
+        stop_for_some_seeds()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1000, 1300))
 def test_subscribers_get_what_they_are_promised_for_many_seeds(seed: int) -> None:
