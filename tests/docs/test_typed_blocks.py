@@ -106,6 +106,7 @@ def test_mypy_accepts_everything_shown(folder: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("pyright") is None, reason="the extra `dev` is not installed")
+@pytest.mark.nightly
 def test_pyright_accepts_everything_shown(folder: Path) -> None:
     settings = {
         "include": ["."],

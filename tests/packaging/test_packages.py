@@ -191,6 +191,7 @@ def test_type_checkers_see_the_types(installed: Environment, tmp_path: Path) -> 
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_the_quick_start_runs_verbatim(installed: Environment, tmp_path: Path) -> None:
     skip_where_impossible("ip", "bash")
     with Network() as network:

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 import pytest
+from representatives import representatives
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
@@ -240,7 +241,7 @@ def test_axes_are_labelled_with_units(drawn: list[Plot]) -> None:
             assert axes.get_ylabel() == panel.y_label
 
 
-@pytest.mark.parametrize("is_narrow", [False, True])
+@pytest.mark.parametrize("is_narrow", representatives([False, True], True))
 def test_no_text_lies_on_another(drawn: list[Plot], is_narrow: bool) -> None:
     for plot in drawn:
         figure = drawing.figure_of(plot, is_narrow=is_narrow)

@@ -25,7 +25,7 @@ CONFIG = SenderConfig(
 GIVEN_UP_S = 10.0
 
 
-@pytest.fixture(params=["with a status", "without"])
+@pytest.fixture(params=representatives(["with a status", "without"], "with a status"))
 def is_telling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """True if receivers send a Status. Those of other programs do not."""
     if request.param == "without":

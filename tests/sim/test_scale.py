@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from fjm2bench.cli import main
 from fjm2bench.scaling.analysis import expected_mixed_nacks, expected_nacks, rfc_nacks
 from fjm2bench.scaling.simulation import BLOCK_SEGMENTS, DELAY_S, count_cycles, run, sender_config, star, tap_nacks
+from representatives import representatives
 
 from fjm2.norm.core import engine
 from fjm2.norm.core.train import Train
@@ -45,7 +46,7 @@ def all_in_one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @GROUPS
-@pytest.mark.parametrize("shared", [False, True], ids=["independent", "shared"])
+@pytest.mark.parametrize("shared", representatives([False, True], False), ids=["independent", "shared"])
 def test_all_receivers_get_everything_and_few_ask(shared: bool, receivers: int) -> None:
     seeds = range(1, 7) if shared else range(1, 3)
     rows = [run([receivers], loss=0.01, shared=shared, segments=SEGMENTS, seed=seed)[0] for seed in seeds]

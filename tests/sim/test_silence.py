@@ -69,7 +69,7 @@ def kill_one(seed: int) -> None:
     assert not any(sub.stats.bytes_lost for sub in subs)
 
 
-@pytest.mark.parametrize("seed", representatives(range(4), 0, 1))
+@pytest.mark.parametrize("seed", representatives(range(4), 0))
 def test_a_killed_receiver_holds_the_others_up_for_a_moment(seed: int) -> None:
     kill_one(seed)
 

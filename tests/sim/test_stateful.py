@@ -258,7 +258,9 @@ class Weather(RuleBasedStateMachine):
 
 TestWeather = pytest.mark.timeout(3000 if IS_SLOW else 300)(Weather.TestCase)
 Weather.TestCase.settings = settings(
-    settings.default, max_examples=5000 if IS_SLOW else 150, stateful_step_count=40 if IS_SLOW else 25
+    settings.default,
+    max_examples=5000 if IS_SLOW else 3 * settings.default.max_examples // 2,
+    stateful_step_count=40 if IS_SLOW else 25,
 )
 
 

@@ -17,6 +17,7 @@ from fjm2bench.traces.refresh import aggregate
 from fjm2bench.traces.session import SMALL_BYTES, suited
 from fjm2bench.traces.warehouse import Warehouse
 from pyspark.sql import SparkSession
+from representatives import representatives
 from trace_lines import T, result, sample, write
 from trace_tables import contents
 
@@ -118,7 +119,7 @@ def test_what_is_read_here_is_bounded(folder: Path) -> None:
     assert read_few([text, text], int(1.5 * few.nbytes)) is None
 
 
-@pytest.mark.parametrize("here_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("here_bytes", representatives([0, 1 << 20], 0))
 def test_lines_read_here_and_by_workers_are_the_same(
     spark: SparkSession, folder: Path, tmp_path: Path, here_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

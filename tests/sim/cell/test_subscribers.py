@@ -159,7 +159,6 @@ FOUND_SOON = (
     "trust ended sessions",
     "release for one",
     "hand out twice",
-    "hand out early",
     "apply without requests",
     "trust one keeper",
 )

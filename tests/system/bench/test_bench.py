@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from fjm2bench.cli import main
 from fjm2bench.layers import LAYERS
 from fjm2bench.micro import consumers, jms, store
+from representatives import representatives
 
 
 @pytest.mark.parametrize(
@@ -52,11 +53,13 @@ def test_publisher_sends_for_a_given_time_at_a_given_rate(start: Start, uri: str
     assert not received["verified"]
 
 
+@pytest.mark.nightly
 def test_publisher_needs_no_subscriber(start: Start, uri: str) -> None:
     sent = the_only_line(start("pub", "--uri", uri, "--size", 64, "--count", 10, "--receivers", 0).end())
     assert (sent["messages"], sent["receivers"], sent["not_acked"]) == (10, 0, [])
 
 
+@pytest.mark.nightly
 def test_subscriber_ends_once_it_has_its_messages(start: Start, uri: str) -> None:
     sub = start("sub", "--uri", uri, "--size", 64, "--count", 100, "--timeout", 30)
     pub = start("pub", "--uri", uri, "--size", 64, "--count", 100)
@@ -85,6 +88,7 @@ def test_another_size_is_seen_at_once(start: Start, uri: str) -> None:
     assert ended.lines[-1]["corrupt"] == 64
 
 
+@pytest.mark.nightly
 def test_a_late_subscriber_gets_the_rest(start: Start, uri: str) -> None:
     current = f"{uri}&sync=current"
     early = start("sub", "--uri", uri, "--size", 1000, "--timeout", 30)
@@ -99,6 +103,7 @@ def test_a_late_subscriber_gets_the_rest(start: Start, uri: str) -> None:
     assert 0 < received["messages"] <= sent["messages"]
 
 
+@pytest.mark.nightly
 def test_a_subscriber_that_dies_does_not_stop_the_others(start: Start, uri: str) -> None:
     uri = f"{uri}&ack_timeout_s=1"
     subs = [start("sub", "--uri", uri, "--size", 1000, "--timeout", 30) for _ in range(2)]
@@ -115,6 +120,7 @@ def test_a_subscriber_that_dies_does_not_stop_the_others(start: Start, uri: str)
     check_received(the_only_line(subs[1].end()), sent["messages"], 1000)
 
 
+@pytest.mark.nightly
 def test_publisher_that_dies_is_noticed(start: Start, uri: str) -> None:
     sub = start("sub", "--uri", f"{uri}&inactivity_s=1", "--size", 1000, "--timeout", 30)
     pub = start("pub", "--uri", uri, "--size", 1000, "--seconds", 20, "--rate", "20mbit")
@@ -128,6 +134,7 @@ def test_publisher_that_dies_is_noticed(start: Start, uri: str) -> None:
     assert ended.lines[-1]["corrupt"] == 0
 
 
+@pytest.mark.nightly
 def test_ping_and_echo(start: Start, uri: str) -> None:
     echo = start("echo", "--uri", uri, "--timeout", 30)
     echo.wait_until_ready()
@@ -251,7 +258,7 @@ def test_every_command_tells_how_it_is_used(command: str) -> None:
     [
         (64, 20_000, 0, ()),
         pytest.param(1024, 5000, 2, (), marks=pytest.mark.nightly),
-        (1024, 2000, 3, ("--api", "receive")),
+        pytest.param(1024, 2000, 3, ("--api", "receive"), marks=pytest.mark.nightly),
         (1024, 2000, 1, ("--api", "iterate")),
         (1024, 2000, 2, ("--api", "batches")),
         pytest.param(100_000, 100, 2, (), marks=pytest.mark.nightly),
@@ -279,7 +286,7 @@ def test_all_messages_arrive_by_jms_and_are_counted(
         assert received["loss_reports"] == 0
 
 
-@pytest.mark.parametrize("batch", [2, 1000])
+@pytest.mark.parametrize("batch", representatives([2, 1000], 1000))
 def test_batches_are_sent_and_received_by_jms(start: Start, uri: str, batch: int) -> None:
     common = ("--layer", "jms", "--uri", uri, "--size", 64, "--properties", 2, "--timeout", 30)
     subs = [start("sub", *common, "--api", api) for api in ("batches", "listener")]
@@ -303,6 +310,7 @@ def test_jms_subscriber_gets_the_messages_its_selector_accepts(start: Start, uri
     check_received(the_only_line(fifth.end()), 401, 1024)
 
 
+@pytest.mark.nightly
 def test_jms_messages_of_other_properties_are_corrupt(start: Start, uri: str) -> None:
     sub = start("sub", "--layer", "jms", "--uri", uri, "--properties", 2, "--timeout", 30)
     pub = start("pub", "--layer", "jms", "--uri", uri, "--properties", 1, "--count", 10)
@@ -313,6 +321,7 @@ def test_jms_messages_of_other_properties_are_corrupt(start: Start, uri: str) ->
     assert ended.lines[-1]["corrupt"] > 0
 
 
+@pytest.mark.nightly
 def test_jms_messages_of_another_size_are_seen_at_once(start: Start, uri: str) -> None:
     sub = start("sub", "--layer", "jms", "--uri", uri, "--size", 100, "--timeout", 30)
     pub = start("pub", "--layer", "jms", "--uri", uri, "--size", 64, "--count", 100)
@@ -323,6 +332,7 @@ def test_jms_messages_of_another_size_are_seen_at_once(start: Start, uri: str) -
     assert ended.lines[-1]["corrupt"] == 100
 
 
+@pytest.mark.nightly
 def test_jms_subscriber_that_wants_more_than_there_is_has_lost_it(start: Start, uri: str) -> None:
     sub = start("sub", "--layer", "jms", "--uri", uri, "--size", 64, "--count", 150, "--timeout", 30)
     pub = start("pub", "--layer", "jms", "--uri", uri, "--size", 64, "--count", 100)

@@ -53,7 +53,7 @@ def test_peers_do_the_same(start: Start, reliable_peer: str, port: int, size: in
         assert received["verified"]
 
 
-@pytest.mark.parametrize("system", RAW)
+@pytest.mark.parametrize("system", representatives(RAW, "udp-multicast", "udp-trains"))
 @SIZES
 def test_bare_datagrams_are_counted(start: Start, system: str, port: int, size: int, count: int) -> None:
     require(system)
@@ -122,7 +122,10 @@ BROKERS = {"activemq": "java", "activemq-stomp": "java", "mosquitto": "mosquitto
 @pytest.mark.parametrize(
     ("number", "system"),
     [
-        *((signal.SIGTERM, system) for system in BROKERS),
+        *(
+            pytest.param(signal.SIGTERM, system, marks=() if system in ("mosquitto", "nats") else pytest.mark.nightly)
+            for system in BROKERS
+        ),
         # The kernel ends the broker, whichever it is.
         (signal.SIGKILL, "activemq"),
         *(

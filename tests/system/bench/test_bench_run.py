@@ -15,6 +15,7 @@ from fjm2bench.cli import main
 from fjm2bench.networks import namespaces
 from fjm2bench.networks.lan import Lan
 from fjm2bench.runs.result_folder import ResultFolderError, ownership
+from representatives import representatives
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("require_root_and_netns")]
 
@@ -146,6 +147,7 @@ def check_samples(folder: Path, found: list[dict[str, Any]]) -> None:
         assert received >= result["r"]["bytes"]
 
 
+@pytest.mark.nightly
 def test_a_way_from_lan_to_lan_is_measured(tmp_path: Path) -> None:
     plan = f"{BRIEF}[[experiment]]\nname = 'wan'\nnetwork = 'wan'\nsizes = [8192]\nrate = ['50mbit']\n"
     run = Run(tmp_path, plan)
@@ -248,7 +250,7 @@ def inside(run: Run) -> list[int]:
     return [pid for name in run.namespaces() for pid in namespaces.processes(name)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", representatives([signal.SIGINT, signal.SIGTERM], signal.SIGINT))
 def test_an_interrupted_run_cleans_up_and_keeps_finished_cells(tmp_path: Path, number: signal.Signals) -> None:
     code = "[[experiment]]\nname = 'code'\ntask = 'fec'\nsystems = ['fjm2']\nsizes = [1024]\nsymbols = [512]\n"
     run = Run(tmp_path, BRIEF + code + LONG)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import pty
@@ -310,8 +311,15 @@ def test_names_never_lead_outside(runner: Runner, port: int, tmp_path: Path) -> 
 # The ends of commands.
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("kind", ["data", "file", "stream"])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    representatives(
+        itertools.product(["data", "file", "stream"], [signal.SIGINT, signal.SIGTERM]),
+        ("data", signal.SIGINT),
+        ("file", signal.SIGTERM),
+        ("stream", signal.SIGINT),
+    ),
+)
 def test_interrupted_in_the_middle(
     runner: Runner, tmp_path: Path, until_sending: Callable[[], None], number: signal.Signals, kind: str
 ) -> None:

@@ -110,6 +110,7 @@ def test_commands_fail_if_the_kernel_refused_what_they_sent(
         assert err.endswith(REFUSED)
 
 
+@pytest.mark.nightly
 def test_a_publisher_that_knows_subscribers_but_may_not_send_fails_and_tells_why(
     network: Network, require_tool: Callable[[str], str]
 ) -> None:

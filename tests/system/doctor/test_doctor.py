@@ -102,6 +102,7 @@ def test_an_interface_without_multicast_or_address_or_that_is_not_there(network:
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_a_bus_on_another_interface_is_named(network: Network) -> None:
     host, wrong, right = (network.namespace() for _ in range(3))
     network.link(host, wrong, "veth0")
@@ -208,6 +209,7 @@ def test_segments_that_do_not_fit_are_named(network: Network) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_a_bridge_that_snoops_without_a_querier_is_named(network: Network) -> None:
     host, other = network.namespace(), network.namespace()
     network.link(host, other)

@@ -22,7 +22,7 @@ from fjm2.norm import Train, UdpConfig, UdpTransport
         pytest.param("-A INPUT -p igmp -j DROP", "igmp_dropped", marks=pytest.mark.nightly),
         pytest.param(f"-A INPUT -d {GROUP} -j DROP", "group_dropped", marks=pytest.mark.nightly),
         pytest.param(f"-A INPUT -p udp --dport {PORT} -j DROP", "group_dropped", marks=pytest.mark.nightly),
-        (f"-A OUTPUT -p udp -d {GROUP} -j REJECT", "group_dropped"),
+        pytest.param(f"-A OUTPUT -p udp -d {GROUP} -j REJECT", "group_dropped", marks=pytest.mark.nightly),
         ("-A INPUT -p udp -m addrtype ! --dst-type MULTICAST -j DROP", "way_back_dropped"),
         pytest.param(f"-A INPUT -i veth0 -p udp ! -d {GROUP} -j DROP", "way_back_dropped", marks=pytest.mark.nightly),
     ],
@@ -109,7 +109,7 @@ def is_heard(here: Namespace, there: Namespace) -> bool:
 @pytest.mark.parametrize(
     ("tables", "beside"),
     [
-        pytest.param(OWN_TABLE, "", id="one table"),
+        pytest.param(OWN_TABLE, "", id="one table", marks=pytest.mark.nightly),
         pytest.param(OWN_TABLE, INPUT_DROPS, id="one table beside iptables", marks=pytest.mark.nightly),
         pytest.param(OWN_TABLES, "", id="tables for each hook", marks=pytest.mark.nightly),
         pytest.param(OWN_TABLES, INPUT_DROPS, id="tables for each hook beside iptables"),
@@ -152,6 +152,7 @@ def test_a_table_for_the_other_family_drops_nothing(network: Network, require_to
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_a_bus_with_ipv6_is_let_through_by_the_commands_told(
     network: Network, require_tool: Callable[[str], str]
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_bus_with_ipv6_is_let_through_by_the_commands_told(
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_a_loopback_that_a_table_of_nft_drops_is_let_through_by_the_command_told(
     network: Network, require_tool: Callable[[str], str]
 ) -> None:
@@ -185,6 +187,7 @@ def test_without_privileges_the_unchecked_parts_are_named(network: Network) -> N
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_the_reverse_path_filter_is_named_by_its_counter(network: Network) -> None:
     host, other, elsewhere = (network.namespace() for _ in range(3))
     network.link(host, other, "veth0")
@@ -203,6 +206,7 @@ def test_the_reverse_path_filter_is_named_by_its_counter(network: Network) -> No
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_the_reverse_path_rule_of_iptables_is_named(network: Network) -> None:
     host, other = network.namespace(), network.namespace()
     network.link(host, other)

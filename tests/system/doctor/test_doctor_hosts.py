@@ -17,6 +17,7 @@ from netns import Network
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_two_senders_with_one_node_id_are_named(network: Network, tmp_path: Path) -> None:
     hosts = [network.namespace() for _ in range(3)]
     network.switch(*hosts)
@@ -34,6 +35,7 @@ def test_two_senders_with_one_node_id_are_named(network: Network, tmp_path: Path
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_a_subscriber_whose_path_became_too_narrow_for_data_is_named(network: Network) -> None:
     """Probes and announcements still reach it, so that the publisher waits for it. A third host sees why."""
     hosts = [network.namespace() for _ in range(3)]
@@ -66,6 +68,7 @@ def test_two_buses_on_one_port_are_named(network: Network) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_other_programs_in_the_group_are_named(network: Network, tmp_path: Path) -> None:
     pair = two_hosts(network)
     payload = tmp_path / "payload"
@@ -134,6 +137,7 @@ def test_two_healthy_hosts_reach_each_other(network: Network) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_ipv6_is_probed_as_well(network: Network) -> None:
     pair = two_hosts(network)
     uri = f"fjm2://[ff15::57:71]:{PORT}?interface=veth0"
@@ -152,6 +156,7 @@ def test_ipv6_is_probed_as_well(network: Network) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_an_mtu_black_hole_is_named(network: Network) -> None:
     host, other = network.namespace(), network.namespace()
     switch = network.switch(host, other)
@@ -227,6 +232,7 @@ def test_loss_between_hosts_is_measured(network: Network) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.nightly
 def test_multicast_that_stops_is_named(network: Network) -> None:
     pair = two_hosts(network)
     listen(pair[1])
