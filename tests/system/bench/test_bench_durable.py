@@ -47,7 +47,7 @@ def only_row(ended: Ended) -> dict[str, float]:
     return row
 
 
-@systems("fjm2-one")
+@systems("fjm2")
 def test_subscribers_acknowledge_every_message(start: Start, system: str, tmp_path: Path) -> None:
     counts = ("--count", COUNT, "--warm-up", 300, "--folder", tmp_path)
     row = only_row(start("durable", "throughput", "--systems", system, "--subscribers", 2, *counts, *BRIEF).end())
@@ -66,7 +66,7 @@ def test_awaited_sends_are_timed(start: Start, system: str, tmp_path: Path) -> N
         assert 0 < each["p50_us"] <= each["p99_us"] <= each["max_us"]
 
 
-@systems("fjm2")
+@systems("fjm2-one")
 def test_messages_wait_for_their_subscriber(start: Start, system: str, tmp_path: Path) -> None:
     counts = ("--count", COUNT, "--folder", tmp_path)
     row = only_row(start("durable", "waiting", "--systems", system, *counts, *BRIEF).end())
