@@ -65,7 +65,6 @@ async def publish(port: str, messages: int) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.DEVNULL)
 
 
-@pytest.mark.nightly
 def test_it_runs_as_a_program_too(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FJM2_URI", uri_of(port))
     said = run("notebook.py").stdout.splitlines()

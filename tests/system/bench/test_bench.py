@@ -103,7 +103,6 @@ def test_a_late_subscriber_gets_the_rest(start: Start, uri: str) -> None:
     assert 0 < received["messages"] <= sent["messages"]
 
 
-@pytest.mark.nightly
 def test_a_subscriber_that_dies_does_not_stop_the_others(start: Start, uri: str) -> None:
     uri = f"{uri}&ack_timeout_s=1"
     subs = [start("sub", "--uri", uri, "--size", 1000, "--timeout", 30) for _ in range(2)]

@@ -75,7 +75,6 @@ def test_messages_wait_for_their_subscriber(start: Start, system: str, tmp_path:
     assert row["caught_up_per_s"] > 0
 
 
-@pytest.mark.nightly
 def test_publishers_beside_a_cell_are_measured(start: Start, tmp_path: Path) -> None:
     process = start("durable", "bystanders", "--seconds", 0.3, "--folder", tmp_path, *BRIEF)
     rows = the_only_line(process.end())["rows"]

@@ -147,7 +147,6 @@ def check_samples(folder: Path, found: list[dict[str, Any]]) -> None:
         assert received >= result["r"]["bytes"]
 
 
-@pytest.mark.nightly
 def test_a_way_from_lan_to_lan_is_measured(tmp_path: Path) -> None:
     plan = f"{BRIEF}[[experiment]]\nname = 'wan'\nnetwork = 'wan'\nsizes = [8192]\nrate = ['50mbit']\n"
     run = Run(tmp_path, plan)

@@ -399,7 +399,6 @@ def test_a_reader_that_is_slow_holds_the_publisher_back_and_loses_nothing(start:
     assert pub.end()[0] == 0
 
 
-@pytest.mark.nightly
 def test_a_publisher_that_dies_is_a_loss(start: Start, uri: str) -> None:
     sub = start("sub", TOPIC, "--count", 3, "--timeout", 8, uri=f"{uri}&inactivity_s=1")
     pub = start("pub", TOPIC, "--count", 1_000_000, "--rate", 1, uri=f"{uri}&inactivity_s=1")

@@ -91,7 +91,6 @@ def test_the_figures_match_the_sent_messages(start: Start) -> None:
     assert (code, err) == (130, "")
 
 
-@pytest.mark.nightly
 def test_lanes_and_publishers_are_shown_separately(start: Start) -> None:
     start("sub", "alarms", "--client-id", "desk")
     top = start("top", "--json", "--interval", 0.5)

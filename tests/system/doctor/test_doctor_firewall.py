@@ -166,7 +166,6 @@ def test_a_bus_with_ipv6_is_let_through_by_the_commands_told(
 
 
 @pytest.mark.root
-@pytest.mark.nightly
 def test_a_loopback_that_a_table_of_nft_drops_is_let_through_by_the_command_told(
     network: Network, require_tool: Callable[[str], str]
 ) -> None:

@@ -137,7 +137,6 @@ def test_two_healthy_hosts_reach_each_other(network: Network) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.nightly
 def test_ipv6_is_probed_as_well(network: Network) -> None:
     pair = two_hosts(network)
     uri = f"fjm2://[ff15::57:71]:{PORT}?interface=veth0"

@@ -112,7 +112,6 @@ def test_a_subscriber_that_is_killed_in_the_middle_of_a_file_is_named_and_others
         wait_until_deleted(folders[0])  # the next one did
 
 
-@pytest.mark.nightly
 def test_a_subscriber_that_is_forgotten_before_the_end_of_a_file_is_named(port: int, tmp_path: Path) -> None:
     """Announcements of a killed process expire after 15 s; at 7 Mbit/s the file takes 24."""
     folder = place(tmp_path, "received")

@@ -120,7 +120,6 @@ def test_two_flows_share_the_link(flows: tuple[Flow, Flow]) -> None:
     assert sum(last) ** 2 / (2 * sum(rate**2 for rate in last)) > 0.9, last
 
 
-@pytest.mark.nightly
 def test_a_flow_and_a_tcp_connection_share_the_link(flows: tuple[Flow, Flow]) -> None:
     until = time.monotonic() + LEAD_S + 10.0
     flows[0].norm(5742, until)
