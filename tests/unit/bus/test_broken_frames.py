@@ -1,5 +1,6 @@
 """Tests of hostile frames: they must not cost the receiver more processor time than the sender."""
 
+import asyncio
 import time
 
 import pytest
@@ -57,13 +58,16 @@ def test_deep_names_cost_little_beside_many_patterns() -> None:
 
 @given(st.data())
 def test_no_broken_frame_breaks_a_router_with_patterns(data: st.DataObject) -> None:
+    async def take() -> None:  # a frame may say that it is delayed: a router has an event loop, and sets a timer there
+        for _ in range(3):
+            frame = bytearray(b"".join(message("a", data.draw(st.sampled_from(_NAMED)))))
+            for _ in range(data.draw(st.integers(0, 6))):
+                frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+            bench.take([bytes(frame)])
+        bench.take([message("whole")])
+
     bench = Bench(*(Subscriber(TopicPattern(name), "JMSDestination LIKE '%'") for name in (">", "prices.*", "*.eu")))
-    for _ in range(3):
-        frame = bytearray(b"".join(message("a", data.draw(st.sampled_from(_NAMED)))))
-        for _ in range(data.draw(st.integers(0, 6))):
-            frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
-        bench.take([bytes(frame)])
-    bench.take([message("whole")])
+    asyncio.run(take())
 
 
 def test_integers_of_the_same_hash_are_refused_before_they_are_compared() -> None:
