@@ -61,7 +61,8 @@ class Plan:
                 known.setdefault(ledger, RangeSet()).add(first, end)
         for ledger, first, end in found:
             gaps = known.get(ledger, RangeSet()).gaps(first, end)
-            lanes[carrier_of(ledger.lane)] += [Part(ledger, low, high) for low, high in gaps]
+            if carrier_of(ledger.lane) < LANES:  # no writer has others, but a store may
+                lanes[carrier_of(ledger.lane)] += [Part(ledger, low, high) for low, high in gaps]
         return Plan(self.cell_id, lanes)
 
     def within(self, lane: int, after: int, through: int) -> Iterator[Part]:

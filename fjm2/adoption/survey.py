@@ -1,6 +1,7 @@
 """The messages of a store that may go into another cell, and those that may not yet, or no more."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -63,7 +64,19 @@ def survey_of(past: PastCell, journal: Journal, disk: Disk, now_ms: int) -> Surv
         place = cursors[0].subscription.destination
         names = sorted({cursor.subscription.name for cursor in cursors})
         survey.topics[frame_hash] = TopicCount(place.name, names)
-    for ledger, by_hash in past.unacknowledged():
+    look_at(survey, past.unacknowledged(), journal, disk, now_ms)
+    return survey
+
+
+def look_at(
+    survey: Survey,
+    unacknowledged: Iterable[tuple[Ledger, dict[int, RangeSet]]],
+    journal: Journal,
+    disk: Disk,
+    now_ms: int,
+) -> None:
+    """Add messages to a survey, which are named by ledger and the hash of a topic that it has."""
+    for ledger, by_hash in unacknowledged:
         for frame_hash, waiting in by_hash.items():
             count, spans = survey.topics[frame_hash], RangeSet()
             at: int | None = waiting.first
@@ -74,7 +87,6 @@ def survey_of(past: PastCell, journal: Journal, disk: Disk, now_ms: int) -> Surv
             survey.spans += [Span(ledger, frame_hash, first, end) for first, end in spans]
             count.messages += len(spans)
     survey.spans.sort()
-    return survey
 
 
 def _look(read: Read, disk: Disk, ledger: Ledger, now_ms: int, count: TopicCount, spans: RangeSet) -> None:
@@ -86,14 +98,23 @@ def _look(read: Read, disk: Disk, ledger: Ledger, now_ms: int, count: TopicCount
         sequence = int(read.sequences[np.flatnonzero(~is_read)[0]])
         raise JournalError(f"message {sequence} of {ledger} cannot be read: expected what was stored")
     headers = heads.view(HEADERS)[:, 0]
-    is_expired = (headers["expiration"] > 0) & (headers["expiration"] <= now_ms)
+    is_sent = (headers["kind"] != FILE) & _is_named(read, disk, headers, count.name.encode())
+    is_expired = is_sent & (headers["expiration"] > 0) & (headers["expiration"] <= now_ms)
     is_later = np.zeros(len(headers), np.bool_)
     if ledger.is_delayed:
         times_ms = np.fromiter(map(delivery_time, read.fetch(disk)), np.int64, len(headers))
-        is_later = (times_ms > now_ms) & ~is_expired
+        is_later = is_sent & (times_ms > now_ms) & ~is_expired
     count.expired += int(np.count_nonzero(is_expired))
     count.later += int(np.count_nonzero(is_later))
-    _add(spans, read.sequences[~is_expired & ~is_later & (headers["kind"] != FILE)])
+    _add(spans, read.sequences[is_sent & ~is_expired & ~is_later])
+
+
+def _is_named(read: Read, disk: Disk, headers: NDArray[np.void], name: bytes) -> NDArray[np.bool_]:
+    """Return True for each frame that is to the topic of a name: others may have the same hash, by design."""
+    heads, _ = read.fetch_heads(disk, HEADER_BYTES + len(name))
+    is_same = (heads[:, HEADER_BYTES:] == np.frombuffer(name, np.uint8)).all(axis=1)
+    found: NDArray[np.bool_] = is_same & (headers["name_bytes"] == len(name))
+    return found
 
 
 def _add(spans: RangeSet, sequences: NDArray[np.uint64]) -> None:
