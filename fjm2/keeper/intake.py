@@ -1,6 +1,6 @@
 """Frames of a bus, sorted for the cell: those to be stored, those to be counted, and decisions."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -34,6 +34,8 @@ _VALUE_FLAGS: Final = PERSISTENT | KIND_FLAGS | NOT_WHOLE
 """Flags that decide whether a message can be a last value."""
 REFUSED_BYTES_MAX: Final = 16 << 20
 """Bytes of frames that wait in memory for room in the store: what two lanes of a sender may have on the way."""
+RUN_BYTES: Final = 200
+"""Bytes that a run of them takes beside the frames."""
 _NO_MESSAGE: Final = -1
 """Stands for the hash of a destination without subscriptions."""
 
@@ -91,6 +93,11 @@ class RefusedRun(NamedTuple):
     ledger: Ledger
     frames: bytes
 
+    @property
+    def size(self) -> int:
+        """Bytes that the run takes in memory."""
+        return len(self.frames) + RUN_BYTES
+
 
 class RefusedFrames:
     """Frames for which the store has no room, in the order in which they came.
@@ -103,6 +110,8 @@ class RefusedFrames:
         self.is_ended = is_ended
         """Returns True for a ledger of which nothing is taken any more."""
         self._runs: deque[RefusedRun] = deque()
+        self._counts: Counter[Ledger] = Counter()
+        """Runs of each ledger."""
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -112,22 +121,29 @@ class RefusedFrames:
         """Hold frames, unless too much is held. Those that came first are worth most: the others wait for them."""
         end_to_end = bytes(frames.data) if isinstance(frames, LaidFrames) else b"".join(frames)
         run = RefusedRun(sender_id, ledger, end_to_end)
-        if self._bytes + len(run.frames) > REFUSED_BYTES_MAX:
+        if self._bytes + run.size > REFUSED_BYTES_MAX:
             self._drop_ended()
-        if self._bytes + len(run.frames) <= REFUSED_BYTES_MAX:
+        if self._bytes + run.size <= REFUSED_BYTES_MAX:
             self._runs.append(run)
-            self._bytes += len(run.frames)
+            self._counts[ledger] += 1
+            self._bytes += run.size
 
     def _drop_ended(self) -> None:
-        self._runs = deque(run for run in self._runs if not self.is_ended(run.ledger))
-        self._bytes = sum(len(run.frames) for run in self._runs)
+        ended = {ledger for ledger in self._counts if self.is_ended(ledger)}
+        if ended:
+            self._runs = deque(run for run in self._runs if run.ledger not in ended)
+            self._counts = Counter(run.ledger for run in self._runs)
+            self._bytes = sum(run.size for run in self._runs)
 
     def poll(self) -> RefusedRun | None:
         """Return the frames that came first, and hold them no longer."""
         if not self._runs:
             return None
         run = self._runs.popleft()
-        self._bytes -= len(run.frames)
+        self._bytes -= run.size
+        self._counts[run.ledger] -= 1
+        if not self._counts[run.ledger]:
+            del self._counts[run.ledger]
         return run
 
     def put_first(self, count: int) -> None:
@@ -304,17 +320,19 @@ class FrameIntake:
         if not is_fetched:
             self._on_taken(sender_id, ledger.producer_id)
         if kind == _COUNTED:
-            self._counts.frames_counted += count
-            if not self._cell.receive_counted(ledger, first, count, sender_id, now):
+            if self._cell.receive_counted(ledger, first, count, sender_id, now):
+                self._counts.frames_counted += count
+            else:
                 self.refused.add(sender_id, ledger, _laid(columns, place, count))
             return
-        self._counts.frames_stored += count
         frames = _laid(columns, place, count)
         is_urgent = kind == _URGENT
         is_taken = self._cell.receive_frames(
             ledger, first, frames, sender_id, now, is_fetched=is_fetched, is_urgent=is_urgent
         )
-        if not (is_taken or is_fetched):
+        if is_taken:
+            self._counts.frames_stored += count
+        elif not is_fetched:
             self.refused.add(sender_id, ledger, frames)
         for index in range(count if is_urgent else 0):
             self._noter.receive_request(ledger, first + index, columns.body(place + index))

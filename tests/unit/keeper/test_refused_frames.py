@@ -70,8 +70,9 @@ class Intake:
     def __init__(self, room: int) -> None:
         self.cell = SmallCell(room)
         self.ended: set[Ledger] = set()
+        self.counts = KeeperCounts()
         self.intake = FrameIntake(
-            self.cell, self.cell, KeeperCounts(), lambda: 1.0, is_ended=lambda ledger: ledger in self.ended
+            self.cell, self.cell, self.counts, lambda: 1.0, is_ended=lambda ledger: ledger in self.ended
         )
 
     def hear(self, *sequences: int, destination: Destination = QUEUE, epoch: int = 0, is_fetched: bool = False) -> None:
@@ -99,6 +100,7 @@ def test_frames_are_taken_when_there_is_room_again() -> None:
     assert intake.intake.refused
     assert intake.give(room=9) == [1, 2, 3, 4, 5]
     assert not intake.intake.refused
+    assert intake.counts.frames_stored == 5
 
 
 def test_those_that_came_first_have_the_first_room() -> None:
@@ -127,7 +129,7 @@ def test_frames_of_other_keepers_are_not_held() -> None:
 
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest frames are held, unless nothing is taken of their ledger any more."""
-    monkeypatch.setattr(intake_module, "REFUSED_BYTES_MAX", 3 * len(frame(1)))
+    monkeypatch.setattr(intake_module, "REFUSED_BYTES_MAX", 3 * (len(frame(1)) + intake_module.RUN_BYTES))
     intake = Intake(room=0)
     for sequence in range(1, 6):
         intake.hear(sequence)

@@ -143,7 +143,7 @@ def test_messages_that_were_given_up_are_acknowledged_at_once(small_cell: Keeper
 
 
 async def restart(keepers: Keepers) -> None:
-    """Acknowledge messages that a keeper forgot when it was killed, as it had no room for them."""
+    """Kill a keeper that has no room for messages, and acknowledge them."""
     port = keepers.port
     async with subscribed(port) as (reader, consumer), factory(port).create_context() as context:
         stored = await fill(context)
@@ -153,27 +153,30 @@ async def restart(keepers: Keepers) -> None:
         (full,) = keepers.running
         await asyncio.to_thread(full.end, signal.SIGKILL)
         keepers.start("one", "--store-bytes", STORE_BYTES)
-        assert all(await asyncio.gather(*waiting, return_exceptions=True)), "nobody has them any more"
-        assert await took(reader.acknowledge()) < SOON_S
+        assert await took(reader.acknowledge()) < SOON_S + TIMEOUT_S
+        for send in waiting:
+            assert await took(send) < SOON_S
 
 
-def test_what_is_given_up_is_decided_though_nothing_follows(cell_of_one: Keepers) -> None:
-    """The keeper would learn of it when the sender has been silent for a minute."""
+def test_a_keeper_that_is_killed_while_it_is_full_gets_again_what_it_had_no_room_for(cell_of_one: Keepers) -> None:
+    """It hears the streams of senders from as far back as these can repair them."""
     cell_of_one.start("one", "--store-bytes", STORE_BYTES)
     cell_of_one.until(lambda: cell_of_one.serving)
     asyncio.run(asyncio.wait_for(restart(cell_of_one), 60.0))
 
 
 async def wait_for_a_larger_disk(port: int, disk: Path) -> None:
-    """Fill a disk, and give it more room while a send waits."""
+    """Fill a disk, and give it more room while sends wait."""
     async with subscribed(port):
         pass
     async with factory(port).create_context() as context:
         await fill(context)
-        send = asyncio.create_task(context.send(TOPIC, BODY))
-        await asyncio.sleep(1.0)
+        # Two stores are full then. These messages fill the third one, too.
+        waiting = [asyncio.create_task(context.send(TOPIC, BODY)) for _ in range(100)]
+        await asyncio.sleep(3.0)
         await asyncio.to_thread(resize, disk, 8)
-        assert await took(send) < SOON_S
+        for send in waiting:
+            assert await took(send) < SOON_S
 
 
 def test_followers_find_out_that_others_have_made_room_on_the_disk(founded_three: Path, disk: Path, port: int) -> None:
