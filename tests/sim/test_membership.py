@@ -43,6 +43,21 @@ def test_late_joiner_gets_a_stream_from_its_beginning(net: Network, sync: Sync) 
     assert [event.start for event in sub.events(StreamOpened)] == [0]
 
 
+def test_who_joins_when_nothing_is_sent_begins_when_it_is_asked(net: Network) -> None:
+    pub, sub = net.sender(SMALL), net.receiver(ReceiverConfig(sync=Sync.STREAM))
+    link = net.link(pub, sub).cut()
+    pub.write(PAYLOAD)
+    pub.end_stream()
+    net.run(until=30.0)  # nothing is sent any more
+    link.mend()
+    pub.repeat_flush()
+    net.run(until=40.0)
+    assert sub.received == b""
+    pub.repeat_flush([sub])
+    net.run(until=41.0)
+    assert sub.received == PAYLOAD
+
+
 def test_late_joiner_begins_where_it_is(net: Network) -> None:
     _, sub, _ = late_joiner(net, Sync.CURRENT)
     (opened,) = sub.events(StreamOpened)

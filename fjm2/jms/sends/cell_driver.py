@@ -307,7 +307,9 @@ class CellDriver:
             query = TableQuery(node_id=self._bus.node_id, cell_id=message.cell_id, version=message.version)
             lanes.session.send_command(query.encode())
         elif lanes.all[message.lane].stream is not None:
-            lanes.all[message.lane].session.request_acks(STORED_TYPE, message.node_ids)
+            session = lanes.all[message.lane].session
+            session.request_acks(STORED_TYPE, message.node_ids)
+            session.repeat_flush(message.node_ids)  # a keeper that has just come does not know what is to be stored
 
     def _handle(self, event: Event) -> None:
         match event:

@@ -206,6 +206,11 @@ class Engine:
         self._may_send = True
         self._sender.flush_stream(stream)
 
+    def repeat_flush(self, nodes: tuple[int, ...], now: float) -> None:
+        """Tell receivers once more how far the data go. Of `nodes`, those that have come since they were told begin."""
+        self._may_send = True
+        self._sender.repeat_flush(nodes, now)
+
     def end_stream(self, stream: int) -> None:
         """Close a stream, and tell its receivers that nothing more will come."""
         self._may_send = True

@@ -319,6 +319,16 @@ class Session:
         self._engine.send_command(bytes(content), is_robust, self._driver.now())
         self._driver.wake()
 
+    def repeat_flush(self, nodes: Iterable[int]) -> None:
+        """Tell receivers once more how far the data go.
+
+        Of `nodes`, those that have come since receivers were told request what they want of the data. Others that come
+        when nothing is sent wait for the next data.
+        """
+        self._check_open()
+        self._engine.repeat_flush(tuple(nodes), self._driver.now())
+        self._driver.wake()
+
     def request_acks(self, ack_type: int, nodes: Iterable[int] = (), *, ack_id: int = 0) -> None:
         """Ask nodes, or all if none is named, for an acknowledgement of a type from 16 to 255.
 

@@ -307,6 +307,10 @@ class Node(Place):
         """Ask nodes for an acknowledgement of the application."""
         self._command(lambda engine, _: engine.request_acks(ack_type, sorted(_ids(nodes)), ack_id))
 
+    def repeat_flush(self, nodes: Sequence["Node | int"] = ()) -> None:
+        """Tell receivers once more how far the data go, and ask nodes to confirm it."""
+        self._command(lambda engine, now: engine.repeat_flush(tuple(sorted(_ids(nodes))), now))
+
     def send_ack(self, sender: "Node | int", ack_type: int, content: bytes = b"", ack_id: int = 0) -> bool:
         """Send an acknowledgement of the application to a sender."""
         return self._command(lambda engine, now: engine.send_ack(min(_ids([sender])), ack_type, content, now, ack_id))

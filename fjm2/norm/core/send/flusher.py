@@ -118,6 +118,8 @@ class Flusher:
         self._watermark_count = 0
         self._left = 0
         """Number of flushes still to be sent."""
+        self._named: tuple[int, ...] = ()
+        """Nodes that the next flush asks."""
         self._moved: dict[SendObject, None] = {}
         """Streams that sent data lately, oldest first. Each needs a FLUSH of its own, which tells its end."""
         self._latest: SendObject | None = None
@@ -159,6 +161,15 @@ class Flusher:
         elif not self._watermarks:
             # The next data postpone the flush again: a busy sender never flushes.
             self._timers.set(FLUSH, now + self._timing.grtt_s)
+
+    def repeat(self, nodes: tuple[int, ...], now: float) -> None:
+        """Flush once more, when nothing is being sent, and ask nodes to confirm it.
+
+        A node that has come since the last flush has no place in the data. It takes one only if it is asked.
+        """
+        self._named = nodes
+        self._left = max(self._left, 1)
+        self._arm(now)
 
     def forget(self, item: SendObject, now: float) -> None:
         """Stop flushing an object that was cancelled, and flush the others."""
@@ -229,9 +240,10 @@ class Flusher:
         self._left = 0 if last is None else self._left - 1
         # Each round flushes all streams: a receiver may have missed a whole round.
         self._moved = {stream: None for stream in self._moved if self._cache.get(stream.id) is stream}
+        named, self._named = self._named, ()
         if last is not None:
             for item in [*(stream for stream in self._moved if stream is not last), last]:
-                self.send(self._trains.position(item, item.sendable - 1), ())
+                self.send(self._trains.position(item, item.sendable - 1), named)
         if not self._left:
             self._emit(TransmissionFlushed(None if last is None else last.id))
 

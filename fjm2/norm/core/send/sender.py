@@ -131,6 +131,13 @@ class Sender:
         """Let everything written to a stream be sent, even if it does not fill a segment or a train."""
         self._stream(object_id).flush()
 
+    def repeat_flush(self, nodes: tuple[int, ...], now: float) -> None:
+        """Tell receivers once more how far the data go, and ask nodes to confirm it."""
+        if len(nodes) * _NODE_ID_BYTES > self._config.segment_bytes:
+            most = self._config.segment_bytes // _NODE_ID_BYTES
+            raise ConfigError(f"a flush for {counted(len(nodes), 'node')}: expected {most} at most")
+        self._flusher.repeat(nodes, now)
+
     def end_stream(self, object_id: int) -> None:
         """Close a stream, and tell its receivers that nothing more will come."""
         stream = self._stream(object_id)
