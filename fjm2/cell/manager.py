@@ -103,7 +103,7 @@ class Manager:
         if self.state is State.CLAIMING:
             times.append(self._claims_until)
         if self.state is State.SERVING:
-            times.append(self.desk.news.next_at)
+            times += (self.desk.next_at, self.desk.news.next_at)
         return min(times)
 
     def is_leased(self, now: float) -> bool:

@@ -1,12 +1,13 @@
 """The manager's part in the service to clients: it judges requests, ends sessions that lapsed, and tells the time."""
 
+import math
 from typing import Final
 
 from fjm2.base.ledger import Ledger
 from fjm2.cell.context import Context
 from fjm2.cell.replica import Replica
 from fjm2.cell.reports import Reports
-from fjm2.cell.times import SESSION_LEASE_S
+from fjm2.cell.times import SESSION_LEASE_S, TELL_S
 from fjm2.cell.wire.records import ApplyRecord, HandRecord, Record, ReturnRecord, TableRecord, TimeRecord, Verdict
 from fjm2.cell.wire.requests import Ack, decode_request
 
@@ -56,6 +57,9 @@ class RequestDesk:
         self._time_at = 0.0
         self._waits: dict[Ledger, tuple[int, float]] = {}
         """Acknowledgement that each client's requests wait for, and since when."""
+        self._decided_at = -math.inf
+        self._is_gathering = False
+        """True if what comes now waits for the next entry."""
 
     @property
     def draft(self) -> Decided | None:
@@ -68,9 +72,19 @@ class RequestDesk:
             self._draft.apply(records, self._clients.find_request)
             self._draft.touched.clear()
 
+    @property
+    def next_at(self) -> float:
+        """Time at which `next_records` may have some that it does not return now."""
+        return self._decided_at + TELL_S if self._is_gathering else math.inf
+
     def next_records(self, now: float) -> tuple[Record, ...]:
-        """Return the records that are due. The draft has them already: the caller proposes them as they are."""
-        draft = self._draft or self._begin(now)
+        """Return the records that are due. The draft has them already: the caller proposes them as they are.
+
+        What comes soon after others is gathered for one entry: clients learn by heartbeats what is committed, and these
+        do not come more often either.
+        """
+        self._is_gathering = now < self._decided_at + TELL_S
+        draft = None if self._is_gathering else self._draft or self._begin(now)
         if draft is None:
             return ()
         records = [*self._time_records(draft, now), *self._lapses(draft, now)]
@@ -82,6 +96,8 @@ class RequestDesk:
             records.append(HandRecord(hands))
             draft.apply((records[-1],), self._clients.find_request)
         draft.touched.clear()
+        if records:
+            self._decided_at = now
         return tuple(records)
 
     def _begin(self, now: float) -> Decided | None:

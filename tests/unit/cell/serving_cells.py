@@ -7,7 +7,7 @@ from single_keepers import BUS_KEY, ME, Store, events, sent
 
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import Event, TableChanged
-from fjm2.cell.times import HEARTBEAT_S
+from fjm2.cell.times import HEARTBEAT_S, TELL_S
 from fjm2.cell.wire.records import Record
 
 
@@ -40,7 +40,15 @@ class Alone:
         self.settle()
 
     def settle(self) -> None:
-        """Sync, and take all that the keeper sends and tells."""
+        """Sync, and take all that the keeper sends and tells, also of what it gathers for a moment."""
+        self.take()
+        while (at := self.cell.poll_timeout()) <= self.now + TELL_S:
+            self.now = max(self.now, at)
+            self.cell.handle_timeout(self.now)
+            self.take()
+
+    def take(self) -> None:
+        """Sync, and take all that the keeper sends and tells at this time."""
         while self.cell.replica.durable_lsn < self.store.lsn:
             self.cell.handle_synced(self.store.lsn, self.now)
         self.sent += sent(self.cell)

@@ -36,10 +36,10 @@ def delay(alone: Alone, first: int, *delays_s: float, place: Place = ORDERS) -> 
 
 
 def handed(alone: Alone, seconds: float = 0.2) -> list[tuple[int, int, int, int]]:
-    """Let time go by. Return session, first and last sequence, and deliveries of all that was handed out."""
-    alone.events.clear()
+    """Let time go by. Return session, first and last sequence, and deliveries of all that was handed out since the last
+    call."""
     alone.run(seconds)
-    return [
+    found = [
         (hand.session, hand.range.first, hand.range.last, hand.range.deliveries)
         for event in alone.events
         if isinstance(event, Decided)
@@ -47,6 +47,8 @@ def handed(alone: Alone, seconds: float = 0.2) -> list[tuple[int, int, int, int]
         if isinstance(record, HandRecord)
         for hand in record.hands
     ]
+    alone.events.clear()
+    return found
 
 
 def test_nothing_is_handed_out_before_it_is_due() -> None:

@@ -74,7 +74,7 @@ class Connection:
     def collect(self) -> None:
         """Take what the keeper sends: decisions come at once, pages and frames wait."""
         alone, subscriber = self.alone, self.subscriber
-        alone.settle()
+        alone.take()
         for message in alone.sent:
             match message:
                 case SendEntry():
@@ -159,9 +159,9 @@ class Connection:
 
     # Sessions
 
-    def open(self, client_id: str = "client") -> int:
+    def open(self, client_id: str = "client", mode: int = 2) -> int:
         """Open a session. Return its number."""
-        session = self.subscriber.open_session(2, client_id, self.alone.now)
+        session = self.subscriber.open_session(mode, client_id, self.alone.now)
         self.flush()
         self.run(0.6)
         assert SessionOpened(session) in self.told
