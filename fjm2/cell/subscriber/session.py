@@ -24,6 +24,10 @@ from .outgoing import (
 
 ACKS_FLYING_MAX: Final = 4
 """Most acknowledgements of a session that are not decided. What comes meanwhile goes into the next one."""
+AUTO_MODE: Final = 1
+"""JMS's mode in which the client waits until each acknowledgement is stored, and acknowledges one message at a time."""
+AUTO_FLYING_MAX: Final = 16
+"""The same in that mode, where an acknowledgement does not get larger by waiting: as many as an entry decides."""
 RANGES_MAX: Final = 256
 """Most ranges of a request that the cell takes."""
 _LATER: Final = (Reason.UNKNOWN_MESSAGES, Reason.TOO_SCATTERED)
@@ -64,6 +68,7 @@ class ClientSession(Generic[F]):
         """The step that is not decided."""
         self._flying = 0
         """Acknowledgements and returns that are not decided."""
+        self._flying_max = AUTO_FLYING_MAX if mode == AUTO_MODE else ACKS_FLYING_MAX
         self._returns: deque[Return] = deque()
         self._is_flushed = False
         """True if the next step waits only for what is on its way. Later acknowledgements wait for it."""
@@ -116,7 +121,7 @@ class ClientSession(Generic[F]):
 
     def _next(self, now: float) -> Request | None:
         """Return the next request, and note that it is sent."""
-        may_fly = not self._is_flushed and (self._flying < ACKS_FLYING_MAX or bool(self._steps))
+        may_fly = not self._is_flushed and (self._flying < self._flying_max or bool(self._steps))
         ranges = self._collect(now) if may_fly else []
         if ranges:
             self._flying += 1

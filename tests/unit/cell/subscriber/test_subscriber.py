@@ -42,9 +42,9 @@ def connection(alone: Alone) -> Connection:
     return Connection(alone)
 
 
-def live(connection: Connection, room: int = ROOM_MAX) -> tuple[int, int]:
+def live(connection: Connection, room: int = ROOM_MAX, mode: int = 2) -> tuple[int, int]:
     """Return a session and a consumer that hears a writer in order."""
-    number = connection.open()
+    number = connection.open(mode=mode)
     consumer = connection.subscribe(number, room=room)
     connection.hear(*connection.publish(True))
     connection.run_all(1.0)
@@ -354,15 +354,18 @@ def test_a_durable_consumer_gives_nothing_back(alone: Alone, connection: Connect
 # Requests
 
 
-def test_acknowledgements_that_are_asked_for_together_are_one_range(connection: Connection) -> None:
-    _, consumer = live(connection)
+@pytest.mark.parametrize(("mode", "most"), [(session.AUTO_MODE, session.AUTO_FLYING_MAX), (2, session.ACKS_FLYING_MAX)])
+def test_acknowledgements_that_are_asked_for_together_are_one_range(
+    connection: Connection, mode: int, most: int
+) -> None:
+    _, consumer = live(connection, mode=mode)
     connection.hear(*connection.publish(*[True] * 100))
     connection.requests.clear()
     calls = [connection.acknowledge(consumer, sequence, sequence) for sequence in range(1, 102)]
     connection.run(1.0)
     assert [connection.verdict(call) for call in calls] == [Reason.GRANTED] * 101
     acks = [request for request in connection.requests if isinstance(request, Ack)]
-    assert len(acks) <= session.ACKS_FLYING_MAX + 1
+    assert most <= len(acks) <= most + 1
     assert all(len(ack.ranges) == 1 for ack in acks)
 
 
