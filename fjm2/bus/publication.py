@@ -10,6 +10,7 @@ With a gate, the `Publication` is a `GatedPublication`.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from threading import get_ident
 from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -42,6 +43,7 @@ from .confirmation import Confirmation
 from .errors import UnconfirmedError
 from .files.file_transfer import FileTransfer, run_and_tell
 from .publishing.publisher import Publisher
+from .waiting.home_loop import HomeLoop
 from .waiting.room import HeldRoom, Room
 
 if TYPE_CHECKING:
@@ -225,9 +227,23 @@ class Outbox:
         self.use(publication)
         self._writer = writer
         self._write, self._write_body = writer.write, writer.write_body
-        self.frames_bodies = writer.writes_bodies
-        """True if `frame_body` and `frame_bodies` may be used."""
         self._check_destination = check_destination
+        self._home: HomeLoop | None = HomeLoop()
+        """Event loop that messages are framed in; None if any thread may frame them."""
+
+    @property
+    def frames_bodies(self) -> bool:
+        """True if `frame_body` and `frame_bodies` may be used."""
+        return self._writer.writes_bodies
+
+    def let_threads_frame(self) -> None:
+        """Let any thread frame messages, one at a time. They are still sent in the event loop."""
+        self._home = None
+
+    def check_loop(self) -> None:
+        """Raise IllegalStateError in another event loop than that of the connection, unless the session is closed."""
+        if self._home is not None and not self.is_closed:
+            self._home.check()
 
     @property
     def is_closed(self) -> bool:
@@ -246,6 +262,9 @@ class Outbox:
         DELAYED."""
         if self._closed_text is not None:
             self._check_open()
+        home = self._home
+        if home is not None and (get_ident() != home.thread or not home.is_running()):
+            home.check()
         if destination.kind_flags:
             self._check_destination(destination)
         now = time_ns() // 1_000_000
@@ -275,6 +294,9 @@ class Outbox:
         """Return the frame to be sent of a message that has nothing but properties and a body, both encoded already."""
         if self._closed_text is not None:
             self._check_open()
+        home = self._home
+        if home is not None and (get_ident() != home.thread or not home.is_running()):
+            home.check()
         if destination.kind_flags:
             self._check_destination(destination)
         now = time_ns() // 1_000_000
@@ -304,6 +326,7 @@ class Outbox:
     def begin_batch(self, destination: Destination, time_to_live: int) -> tuple[int, int]:
         """Return timestamp and expiration of a batch. Raise JMSError if it cannot be sent."""
         self._check_open()
+        self.check_loop()
         if destination.kind_flags:
             self._check_destination(destination)
         now = time_ns() // 1_000_000
@@ -383,6 +406,9 @@ class Outbox:
         if not is_open or destination.kind_flags or type(message) not in PLAIN_CLASSES:
             post = self.frame(message, destination, flags, priority, time_to_live)
             return self.put(post) if outcome is None else self.put_async(post, None, None, outcome)
+        home = self._home
+        if home is not None and (get_ident() != home.thread or not home.is_running()):
+            home.check()
         now = time_ns() // 1_000_000
         expiration = now + time_to_live if time_to_live else 0
         parts = self._write(message, destination, flags, priority, now, expiration)

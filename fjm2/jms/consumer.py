@@ -233,6 +233,7 @@ class MessageConsumer:
         return self
 
     async def __anext__(self) -> Message:
+        self._dispatcher.home.check()
         self._dispatcher.deliveries.acknowledge_looped(self._inbox)
         if self._inbox.is_closed:
             raise StopAsyncIteration
@@ -257,6 +258,7 @@ class MessageConsumer:
         """End the subscription, unless it is durable. A waiting receive returns None. The consumer's own listener may
         call this."""
         if not self._inbox.is_closed:
+            self._dispatcher.home.check()
             await self._dispatcher.close_inbox(self._inbox)
             await self._leave(self._inbox)
 

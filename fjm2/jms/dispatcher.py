@@ -10,6 +10,7 @@ from typing import Any, Final
 from fjm2.base.done import DONE
 from fjm2.base.wait import Wait
 from fjm2.bus.inbox import Delivery, Inbox
+from fjm2.bus.waiting.home_loop import HomeLoop
 from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.object_codec import ObjectCodec
 
@@ -63,7 +64,7 @@ class Dispatcher:
         """Set after each batch of a listener, and after each receive that waited, for callers that wait until these
         end."""
         self.listeners: Final = ListenerTask(self, self.opener, self.deliveries, report, self._changed.set)
-        self._ready: Final = self.listeners.ready
+        self.home: Final = HomeLoop()
         self.decide: Callable[[], Awaitable[None]] | None = None
         """Function that has the cell decide what was acknowledged of durable subscriptions, and returns an awaitable
         of the decision. None if the session has none."""
@@ -145,17 +146,23 @@ class Dispatcher:
         run = self._runs.pop(inbox, None)
         if run is not None:
             run.take_back()
-        self._ready.remove(inbox)
+        self.listeners.ready.remove(inbox)
         self._wake(inbox)
         while (self.listeners.running is inbox and not self.listeners.is_current()) or inbox in self._receiving:
             await self._next_change()
         if not inbox.is_shared:
             self.deliveries.acknowledge_batch(inbox)
 
-    def check_open(self) -> None:
-        """Raise IllegalStateError if the session is closed."""
+    def check_not_closed(self) -> None:
+        """Raise IllegalStateError if the session is closed. Any thread may ask."""
         if self._state is DispatcherState.CLOSED:
             raise IllegalStateError(self.closed_text)
+
+    def check_open(self) -> None:
+        """Raise IllegalStateError if the session is closed, or used in another event loop."""
+        if self._state is DispatcherState.CLOSED:
+            raise IllegalStateError(self.closed_text)
+        self.home.check()
 
     def check_not_in_listener(self, call: str) -> None:
         """Raise IllegalStateError if called in a listener of this session, because `call` would wait for its own
@@ -168,7 +175,7 @@ class Dispatcher:
     def check_not_listening(self, call: str) -> None:
         """Raise IllegalStateError if the session has a listener and the caller is no listener. JMS leaves such a
         session to listeners."""
-        if self.listeners.is_started and self._ready.has_listener and not self.listeners.is_current():
+        if self.listeners.is_started and self.listeners.ready.has_listener and not self.listeners.is_current():
             raise IllegalStateError(
                 f"{call}: the session has a message listener, and only that may use it: {ANOTHER_SESSION}"
             )
@@ -178,7 +185,7 @@ class Dispatcher:
         await self._changed.wait()
 
     def _note_again(self, delivery: Delivery) -> None:
-        self._ready.put_again(delivery)
+        self.listeners.ready.put_again(delivery)
 
     def _wake(self, inbox: Inbox) -> None:
         self.listeners.wake()
@@ -316,7 +323,7 @@ class Dispatcher:
             raise IllegalStateError(
                 f"another receive is waiting on this session, which can have only one: {ANOTHER_SESSION}"
             )
-        if self._ready.has_listener:
+        if self.listeners.ready.has_listener:
             raise IllegalStateError(f"{call}: the session has a message listener: {ANOTHER_SESSION}")
 
     async def _wait(self, inbox: Inbox, timeout_s: float | None) -> Delivery | None:
@@ -363,8 +370,3 @@ class Dispatcher:
         self.listeners.interrupt(recovers_current=True)
         for inbox in self.deliveries.recover():
             self._wake(inbox)
-
-    def take_unacknowledged(self, inbox: Inbox) -> list[Delivery]:
-        """Stop tracking the messages that a closed consumer of a queue did not acknowledge. Return them: they go back
-        to the queue."""
-        return self.deliveries.forget(inbox)

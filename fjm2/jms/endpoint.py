@@ -1,6 +1,5 @@
 """An open connection as its sessions see it: its place on the bus, identity, settings, and exception listener."""
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager
@@ -16,6 +15,7 @@ from fjm2.bus.problems import log_problem
 from fjm2.bus.publication import Outbox
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.bus.subscriptions import Subscriptions
+from fjm2.bus.waiting.home_loop import HomeLoop
 from fjm2.messages.destination import QUEUE_FLAG, TEMPORARY_FLAG, Destination, TopicPattern, not_sendable
 from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.frame import FrameWriter
@@ -46,7 +46,7 @@ class Endpoint:
     ) -> None:
         self.bus = bus
         self.settings = settings
-        self.loop = asyncio.get_running_loop()
+        self._home = HomeLoop()
         self.connection_id = secrets.randbits(64)
         self.telemetry: Telemetry | None = None
         self.writer = self._new_writer(settings)
@@ -125,14 +125,7 @@ class Endpoint:
 
     def check_loop(self) -> None:
         """Raise IllegalStateError outside the event loop that opened the connection."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            loop = None
-        if loop is not self.loop:
-            raise IllegalStateError(
-                "a connection can only be used in the event loop that opened it; threads use fjm2.jms.blocking"
-            )
+        self._home.check()
 
     def statistics(self, sessions: int) -> ConnectionStatistics:
         """Return the statistics of the connection, which has `sessions` open sessions."""

@@ -463,6 +463,8 @@ class MessageProducer(AnyProducer):
 
     async def close(self) -> None:
         """Close the producer, and wait for asynchronous sends of its session. Calling this twice does no harm."""
+        if not self._is_closed:
+            self._outbox.check_loop()
         self._outbox.check_not_in_callback("close")
         self._is_closed = True
         await self._outbox.completions.drained()

@@ -1,7 +1,7 @@
 """Sessions, each with one order of sending, one order of receiving and one transaction."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
 from types import TracebackType
@@ -138,6 +138,12 @@ class SessionCore:
         """True if messages are sent, and acknowledged, only by a commit."""
         return self.mode is SessionMode.SESSION_TRANSACTED
 
+    def serve_threads(self, acknowledge: Callable[[], Awaitable[None]]) -> None:
+        """Let threads frame messages, and acknowledge them by this function."""
+        self.outbox.let_threads_frame()
+        self.dispatcher.opener.acknowledge_hook = acknowledge
+        self.dispatcher.has_threads = True
+
     def check_open(self) -> None:
         """Raise IllegalStateError if the session or its connection is closed, or used in another event loop."""
         self.dispatcher.check_open()
@@ -145,12 +151,14 @@ class SessionCore:
 
     def check_usable(self) -> ObjectCodec:
         """Return the codec of object messages. Raise IllegalStateError if the session is closed."""
-        self.dispatcher.check_open()
+        self.dispatcher.check_not_closed()
         return self.endpoint.settings.codec
 
     def check_may_close(self) -> None:
-        """Raise IllegalStateError if called in a callback of this session, because `close` would wait for its own
-        caller."""
+        """Raise IllegalStateError if called in another event loop, or in a callback of this session, because `close`
+        would wait for its own caller."""
+        if self._state is SessionState.OPEN:
+            self.endpoint.check_loop()
         self.dispatcher.check_not_in_listener("close")
         self.outbox.check_not_in_callback("close")
 
@@ -262,7 +270,7 @@ class SessionCore:
     def _end_subscription(self, inbox: Inbox) -> None:
         queue = self.endpoint.temporaries.queue_of(inbox.destination)
         if queue is not None and isinstance(inbox, QueueInbox):
-            queue.remove(inbox, self.dispatcher.take_unacknowledged(inbox))
+            queue.remove(inbox, self.dispatcher.deliveries.forget(inbox))
         else:
             self.endpoint.subscriptions.remove(inbox)
 

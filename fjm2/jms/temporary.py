@@ -10,6 +10,7 @@ from fjm2.bus.inbox import Delivery, Inbox, Received
 from fjm2.bus.losses.kinds import Loss
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.bus.subscriptions import Subscriptions
+from fjm2.bus.waiting.home_loop import HomeLoop
 from fjm2.messages.destination import Destination, TemporaryQueue, TemporaryTopic
 from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, MessageFormatError
 from fjm2.messages.frame import look_up
@@ -131,6 +132,7 @@ class Temporaries:
         self._subscriptions = subscriptions
         self._count = 0
         self._queues: dict[Destination, LocalQueue] = {}
+        self._home = HomeLoop()
 
     def create_topic(self) -> TemporaryTopic:
         """Create a temporary topic."""
@@ -170,6 +172,7 @@ class Temporaries:
         """Delete a destination. Raise IllegalStateError while it has consumers. Calling this twice does no harm."""
         if destination not in self.alive:
             return
+        self._home.check()
         queue = self._queues.get(destination)
         if queue.is_consumed if queue is not None else self._subscriptions.is_consumed(destination):
             raise IllegalStateError(f"{destination} has consumers: close them before it is deleted")

@@ -90,6 +90,7 @@ class Batches:
 
     async def __anext__(self) -> Batch:
         dispatcher, inbox = self._dispatcher, self._inbox
+        dispatcher.home.check()
         dispatcher.deliveries.acknowledge_looped(inbox)
         dispatcher.deliveries.acknowledge_batch(inbox)
         items = [] if inbox.is_closed else await dispatcher.receive_batch(inbox, self._max_messages, self._max_wait)

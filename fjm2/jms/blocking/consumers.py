@@ -130,7 +130,7 @@ class MessageConsumer(Closable):
         more; with 0, a batch has the messages that wait. In AUTO_ACKNOWLEDGE and DUPS_OK_ACKNOWLEDGE mode, a batch is
         acknowledged when the loop asks for the next one.
         """
-        return Batches(self._inner.batches(max_messages, max_wait))
+        return Batches(run(self._inner.batches, max_messages, max_wait))
 
     def close(self) -> None:
         """End the subscription, and wake up waiting receives. The consumer's own listener may call this, too."""

@@ -28,8 +28,7 @@ class SessionThreads:
         self.core, self.queue = core, queue
         self.listeners = CallbackThread(core.dispatcher, core.endpoint, f"{name}-listeners")
         self.completions = CallbackThread(core.outbox, core.endpoint, f"{name}-completions")
-        core.dispatcher.opener.acknowledge_hook = self.acknowledge
-        core.dispatcher.has_threads = True
+        core.serve_threads(self.acknowledge)
 
     def call(self, function: Callable[_P, Any], *arguments: _P.args, **options: _P.kwargs) -> Any:
         """Run a coroutine function in the loop after the send queue is empty, and return its result."""
