@@ -50,7 +50,8 @@ class ListeningResult:
     groups: set[str] = field(default_factory=set)
     """Groups that are used with our port."""
     wire: dict[str, int] | None = None
-    """Datagrams or trains for our group that reached the interface, by sender; None if that cannot be seen."""
+    """Datagrams or trains of other hosts for our group that reached the interface, by sender; None if that cannot be
+    seen."""
     seconds: float = 0.0
 
     @property
@@ -150,7 +151,10 @@ def listen(scene: Scene, transport: UdpTransport, seconds: float = LISTEN_S) -> 
                 query.leave(one)
     if tap is not None:
         found.groups |= {group for _, group in tap.seen}
-        found.wire = {source: count for (source, group), count in tap.seen.items() if group == scene.group}
+        # Not what this host sent on another interface of the same LAN: the kernel drops that, and nobody needs it.
+        ours = {address.partition("%")[0] for one in scene.interfaces for address in (*one.ipv4, *one.ipv6)}
+        seen = {source: count for (source, group), count in tap.seen.items() if group == scene.group}
+        found.wire = {source: count for source, count in seen.items() if source not in ours}
     found.groups.update(_bound_groups(scene))
     found.seconds = time.monotonic() - began
     return found

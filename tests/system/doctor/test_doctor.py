@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from doctoring import DEADLINE_S, FJM2, GROUP, PORT, URI, doctor, subscriber, two_hosts, unprivileged
-from netns import Network, set_up
+from netns import Network, set_up, wait_until_up
 
 from fjm2.commands import main
 
@@ -150,6 +150,21 @@ def test_an_address_on_two_interfaces_is_named(network: Network) -> None:
     host.ip("link", "add", "twin", "type", "veth", "peer", "name", "mate")
     set_up(host, "twin", "10.57.1.1/32")
     assert "10.57.1.1 is on veth0 and twin" in doctor(host).of("address_twice")["text"]
+
+
+@pytest.mark.root
+def test_a_host_with_two_interfaces_in_one_lan_is_healthy(network: Network) -> None:
+    host, other = network.namespace(), network.namespace()
+    switch = network.switch(host, other)
+    host.ip(*f"link add veth1 type veth peer name port3 netns {switch.name}".split())
+    switch.ip("link", "set", "port3", "master", "br0", "up")
+    set_up(host, "veth1", "10.57.1.3/24")
+    wait_until_up(host, "veth1")
+    subscriber(host, "veth1")  # veth0 hears it, from an address of its own host
+    assert not doctor(host).problems() & {"address_twice", "dropped_inside"}
+    other.ip("address", "add", "10.57.1.1/24", "dev", "veth0")
+    hardware = other.run("cat", "/sys/class/net/veth0/address").strip()
+    assert hardware in doctor(host).of("address_twice")["text"]  # though the host itself answers, too
 
 
 # The kernel.
