@@ -172,7 +172,7 @@ class DurableClient:
     def settle(self) -> None:
         """Send and tell everything, and set the timer."""
         subscriber, now = self._subscriber, self._loop.time()
-        if self._lease.has_ended and not subscriber.tenure.is_asked:
+        if self._lease.has_run_out:
             subscriber.tenure.doubt(now)
         while True:
             event, message = subscriber.poll_event(), subscriber.poll_message()

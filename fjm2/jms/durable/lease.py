@@ -26,13 +26,18 @@ class Lease:
         self._until = math.inf
 
     def extend(self, seconds: float) -> None:
-        """End in some seconds from now: at once if they are less than 0."""
+        """End in some seconds from now. Less than 0 means at once, and infinitely less that the cell is asked."""
         self._until = _now() + seconds
 
     @property
     def has_ended(self) -> bool:
         """True if nothing may be delivered."""
         return _now() > self._until
+
+    @property
+    def has_run_out(self) -> bool:
+        """True if time alone has ended the lease: nobody has asked the cell yet."""
+        return self._until > -math.inf and self.has_ended
 
     def allows(self) -> bool:
         """Return True if messages may be delivered now."""

@@ -1,6 +1,7 @@
 """Tests of what durable consumers deliver after their program was stopped: nothing before the cell has answered."""
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -270,3 +271,7 @@ def test_a_lease_ends_by_a_clock_that_goes_on_while_the_host_sleeps(monkeypatch:
     assert ends == []
     assert not lease.allows()
     assert ends == [True]
+    assert lease.has_run_out
+    lease.extend(-math.inf)
+    assert lease.has_ended
+    assert not lease.has_run_out, "the cell is asked already"
