@@ -77,9 +77,9 @@ class _Alone:
         self._frame = frame
 
     @property
-    def frames(self) -> tuple[bytes]:
+    def laid(self) -> LaidFrames:
         buffer, start, _, end, _ = self._frame
-        return (buffer[start:end],)
+        return LaidFrames(buffer[start:end], np.array((end - start,), np.int64))
 
     def body(self, _index: int) -> bytes:
         buffer, _, body, end, _ = self._frame
@@ -117,10 +117,9 @@ class RefusedFrames:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def add(self, sender_id: int, ledger: Ledger, frames: "LaidFrames | tuple[bytes, ...]") -> None:
+    def add(self, sender_id: int, ledger: Ledger, frames: LaidFrames) -> None:
         """Hold frames, unless too much is held. Those that came first are worth most: the others wait for them."""
-        end_to_end = bytes(frames.data) if isinstance(frames, LaidFrames) else b"".join(frames)
-        run = RefusedRun(sender_id, ledger, end_to_end)
+        run = RefusedRun(sender_id, ledger, bytes(frames.data))
         if self._bytes + run.size > REFUSED_BYTES_MAX:
             self._drop_ended()
         if self._bytes + run.size <= REFUSED_BYTES_MAX:
@@ -346,11 +345,11 @@ class FrameIntake:
             self._cell.receive_entry(run.ledger.producer_epoch, run.first + index, body, now)
 
 
-def _laid(columns: RunColumns | _Alone, place: int, count: int) -> LaidFrames | tuple[bytes]:
+def _laid(columns: RunColumns | _Alone, place: int, count: int) -> LaidFrames:
     """Return consecutive frames of a run as they lie there. A copy is made if the run is mostly something else, which
     would stay in memory with them."""
     if isinstance(columns, _Alone):
-        return columns.frames
+        return columns.laid
     start, ends = int(columns.starts[place]), columns.ends[place : place + count]
     data = memoryview(columns.buffer)[start : int(ends[-1])]
     return LaidFrames(data if 2 * len(data) >= len(columns.buffer) else bytes(data), ends - start)

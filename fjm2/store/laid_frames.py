@@ -44,7 +44,8 @@ class LaidFrames(Sequence[bytes]):
     @property
     def lengths(self) -> NDArray[np.uint32]:
         """Length of each frame."""
-        return np.diff(self._ends, prepend=0).astype(np.uint32)
+        ends = self._ends
+        return (ends if len(ends) == 1 else np.diff(ends, prepend=0)).astype(np.uint32)
 
     @property
     def data(self) -> Buffer:
