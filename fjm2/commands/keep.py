@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,8 @@ _ID_DIGITS = re.compile("(?:[0-9a-f]{2}){4,16}")
 _YOUNG_MAX: Final = 20_000
 """Objects that may be new before the garbage collector looks at them: some megabytes."""
 _SUBCOMMANDS = ("status", "check", "export", "adopt", "bench")
+_ALIKE = 0.7
+"""Likeness from which on a word is taken for a typo, as difflib measures it."""
 
 
 class KeepGroup(click.Group):
@@ -50,10 +53,16 @@ class KeepGroup(click.Group):
             return inner.command.invoke(inner)
 
 
-def _directory(_: click.Context, __: click.Parameter, value: Path) -> Path:
-    if str(value) in _SUBCOMMANDS:
-        raise click.BadParameter(f"{value}: a command has that name; write ./{value} for the directory")
-    return value
+def _directory(_: click.Context, __: click.Parameter, word: str) -> Path:
+    if word in _SUBCOMMANDS:
+        raise click.BadParameter(f"{word}: a command has that name; write ./{word} for the directory")
+    if os.sep not in word and not os.path.lexists(word):  # a typo of a command would be a new store
+        for name in get_close_matches(word, _SUBCOMMANDS, n=1, cutoff=_ALIKE):
+            raise click.UsageError(
+                f"no directory {word}; did you mean `fjm2 keep {name}`? For a new store of that name: "
+                f"fjm2 keep ./{word}"
+            )
+    return Path(word)
 
 
 def _keeper_id(_: click.Context, __: click.Parameter, value: str) -> bytes:
@@ -69,7 +78,7 @@ def _keeper_id(_: click.Context, __: click.Parameter, value: str) -> bytes:
     subcommand_metavar="",
     commands=LazyCommands({name: f"fjm2.commands.keep_{name}" for name in _SUBCOMMANDS}),
 )
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path), callback=_directory)
+@click.argument("directory", type=click.Path(file_okay=False), callback=_directory)
 @click.option(
     "--uri",
     type=BusUri(),
@@ -109,8 +118,8 @@ def keep(
     """Run a keeper: store what is sent on a bus in DIRECTORY.
 
     Keepers make durable subscriptions of a bus possible. Those of a bus are a cell: of three, any two go on without the
-    third. DIRECTORY is made if it is missing. A directory named like one of the commands is written
-    ./status.
+    third. DIRECTORY is made if it is missing. A directory named like one of the commands, or nearly
+    so, is written ./status.
 
     It runs until Ctrl-C, which waits for the disk. Exit codes: 1 any other failure, 2 a wrong option, 3 another process
     keeps in DIRECTORY, 4 the store is damaged, 5 somebody else owns it or may change it, 6 a newer version wrote it,
