@@ -18,6 +18,7 @@ from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination
 from fjm2.messages.errors import IllegalStateError, InvalidClientIDError, JMSError
 
+from .consumer import check_timeout
 from .endpoint import Endpoint
 from .metadata import ConnectionMetaData, refuse
 from .producer import check_destination
@@ -185,7 +186,8 @@ class ConnectionCore:
 
     def begin_closing(self, timeout_s: float | None) -> None:
         """Set the deadline of the close. Raise IllegalStateError in a callback of a session, where `close` would wait
-        for itself."""
+        for itself, and TypeError or ValueError for a wrong timeout."""
+        check_timeout(timeout_s)
         if self.is_cut_off:
             return
         for session in self.sessions:

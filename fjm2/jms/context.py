@@ -18,7 +18,7 @@ from fjm2.messages.object_codec import ObjectCodec
 
 from .connection import Connection, ConnectionCore, ExceptionListener, mode_of
 from .connection import core_of as connection_core_of
-from .consumer import JMSConsumer
+from .consumer import JMSConsumer, check_timeout
 from .jms_producer import JMSProducer, send_alone
 from .metadata import ConnectionMetaData
 from .producer import MessageOptions
@@ -97,6 +97,7 @@ class JMSContext(MessageFactory):
 
         The listener that runs meanwhile may use the context to its end.
         """
+        check_timeout(timeout)
         if self._is_closing:
             return
         if self._session is None:

@@ -325,8 +325,8 @@ class TraceRecorder:
 
 def check_interval(name: str, interval_s: float) -> None:
     """Raise ConfigError, with the name of the setting, if an interval between samples is out of range."""
-    if not INTERVAL_MIN_S <= interval_s <= INTERVAL_MAX_S:
-        raise ConfigError(f"{name}={interval_s}: expected {INTERVAL_MIN_S} to {INTERVAL_MAX_S:.0f} seconds")
+    if not isinstance(interval_s, int | float) or not INTERVAL_MIN_S <= interval_s <= INTERVAL_MAX_S:
+        raise ConfigError(f"{name}={interval_s!r}: expected {INTERVAL_MIN_S} to {INTERVAL_MAX_S:.0f} seconds")
 
 
 def _readings_of(thing: Counted) -> Sequence[Reading] | None:

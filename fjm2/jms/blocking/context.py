@@ -10,6 +10,7 @@ from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.jms import context as aio_context
 from fjm2.jms import session as aio_session
 from fjm2.jms.connection import ExceptionListener
+from fjm2.jms.consumer import check_timeout
 from fjm2.jms.metadata import ConnectionMetaData
 from fjm2.jms.producer import MessageOptions
 from fjm2.jms.requestor import REQUEST_TIMEOUT_S, reply_options
@@ -62,11 +63,11 @@ class JMSContext(MessageFactory, Closable):
 
     def close(self, timeout: float | None = None) -> None:
         """Close the session and, if no other context uses it, the connection. See `Connection.close`."""
-        if aio_context.shared_connection_of(self._inner).users > 1:
-            call(self._threads.close_behind(self._inner.close))
-        else:
-            call(self._shared_threads.close_behind(self._inner.close, timeout))
-        self._threads.close()
+        check_timeout(timeout)
+        close, is_last = self._inner.close, aio_context.shared_connection_of(self._inner).users <= 1
+        shared, own = self._shared_threads, self._threads
+        call(shared.close_behind(close, timeout) if is_last else own.close_behind(close))
+        own.close()
 
     def _close_after(self, kind: type[BaseException] | None) -> None:
         self.close(self._shared_threads.close_timeout_after(kind))

@@ -1,5 +1,6 @@
 """Mistakes of callers raise at the call that makes them, with the value and what was expected."""
 
+from math import nan
 from typing import Any, Literal
 
 import pytest
@@ -57,6 +58,18 @@ async def test_a_closed_consumer_takes_no_listener(api: Api) -> None:
     with pytest.raises(IllegalStateError, match="the consumer is closed: create another one"):
         await consumer.listen(str, print)
     assert consumer.message_listener is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kind"), [("5s", TypeError), (True, TypeError), (-1, ValueError), (nan, ValueError)]
+)
+@pytest.mark.parametrize("owner", ["connection", "context"])
+async def test_the_timeout_of_close_is_seconds(api: Api, owner: str, seconds: object, kind: type[Exception]) -> None:
+    target = await api.connect() if owner == "connection" else await api.context()
+    with pytest.raises(kind, match=rf"^timeout={seconds!r}: expected .*seconds, or None"):
+        await target.close(timeout=seconds)
+    assert target.exception_listener is None  # it is still open
+    await target.close(timeout=0.5)
 
 
 @pytest.mark.parametrize("api", [Blocking], indirect=True)

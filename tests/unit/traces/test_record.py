@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recording import NAMED, WAIT_S, Counting, file_size_limit, lines_of, sums_of, until
@@ -235,3 +236,9 @@ def test_a_forked_process_writes_nothing_into_its_parents_file(tmp_path: Path) -
     others = [path for path in recorder.path.parent.iterdir() if path != recorder.path]
     assert [path.name for path in others] == [f"node=n-{child}.jsonl"]
     assert sums_of(lines_of(others[0])) == {"child": 1}
+
+
+@pytest.mark.parametrize("interval", ["0.1s", None, 0, -1, float("nan"), 1e9])
+def test_an_interval_is_seconds(tmp_path: Path, interval: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^interval_s={interval!r}: expected "):
+        TraceRecorder(tmp_path, NAMED, interval_s=interval)
