@@ -160,6 +160,10 @@ class StoredTracker:
             return Standing.SILENT if now - self._began_at >= self._timeout_s else Standing.ABLE
         return Standing.FULL if now - self._able_at >= self._timeout_s else Standing.ABLE
 
+    def is_full(self, now: float) -> bool:
+        """Return True if W members answer, and fewer than W take messages at present."""
+        return self._count(now, is_taking=True) < self._majority <= self._count(now, is_taking=False)
+
     def poll_timeout(self) -> float:
         """Return the time at which to ask for STORED, or NEVER."""
         return self._ask_at

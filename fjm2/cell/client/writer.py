@@ -81,6 +81,8 @@ class Writer:
             if through:
                 self._forget_if_done(ledger, waits)
                 reason = _REASONS.get(self._tracker.standing(now), Reason.SILENT)
+                if self._tracker.is_full(now):
+                    reason = Reason.FULL  # perhaps since a moment after the message was sent
                 yield GaveUp(ledger, through, reason, self._timeout_s)
 
     def begin_anew(self) -> Iterator[GaveUp]:

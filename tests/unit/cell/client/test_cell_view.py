@@ -461,6 +461,18 @@ def test_full_keepers_are_the_reason_if_w_members_answer() -> None:
     assert answer_for(publisher, TIMEOUT_S + 0.2, *full, stored(2, 0)) == [gave_up(1, Reason.FULL)]
 
 
+def test_keepers_that_were_full_when_a_message_came_are_the_reason() -> None:
+    """Their last answers before it come after it was sent."""
+    publisher = Publisher()
+    publisher.beat()
+    publisher.send(1)
+    publisher.run(0.1)
+    for at in range(3):
+        publisher.take(stored(at, 0))
+    full = [stored(at, 0, flags=StoredFlag.FULL) for at in range(3)]
+    assert answer_for(publisher, TIMEOUT_S, *full) == [gave_up(1, Reason.FULL)]
+
+
 def test_keepers_that_answer_and_lack_a_message_are_the_reason() -> None:
     publisher = Publisher()
     publisher.beat()
