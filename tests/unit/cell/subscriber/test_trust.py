@@ -83,7 +83,7 @@ def test_while_the_cell_is_not_heard_nothing_is_certain(alone: Alone, connection
     """The program runs and renews its leases, and knows of nobody who gets them."""
     number = opened(connection)
     subscriber = connection.subscriber
-    for _ in range(20):
+    for _ in range(19):
         alone.run(0.1)
         subscriber.handle_timeout(alone.now)
     assert subscriber.tenure.until < alone.now
