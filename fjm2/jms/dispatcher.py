@@ -19,6 +19,8 @@ from .listener_task import ListenerTask
 from .runs import Run
 from .settings import SessionMode
 
+TOLD_AFTER_S: Final = 5.0
+"""Time after which a wait for a listener is told."""
 ANOTHER_SESSION: Final = "use another session, from connection.create_session() or context.create_context()"
 """Remedy for a session that is in use."""
 
@@ -90,8 +92,7 @@ class Dispatcher:
     async def stop(self) -> None:
         """Stop delivering messages, and wait for the running listener. Waiting receives go on waiting."""
         self.halt()
-        while self.listeners.running is not None:
-            await self._next_change()
+        await self._while(lambda: self.listeners.running is not None)
 
     def halt(self) -> None:
         """Stop delivering messages, without waiting for the running listener."""
@@ -121,8 +122,7 @@ class Dispatcher:
         self.listeners.begin_ending()
         self.begin_closing()
         self.listeners.wake()
-        while self.listeners.running is not None or self._receiving:
-            await self._next_change()
+        await self._while(lambda: self.listeners.running is not None or bool(self._receiving))
         await self.listeners.ended()
         self._move_to(DispatcherState.CLOSED)
 
@@ -148,8 +148,8 @@ class Dispatcher:
             run.take_back()
         self.listeners.ready.remove(inbox)
         self._wake(inbox)
-        while (self.listeners.running is inbox and not self.listeners.is_current()) or inbox in self._receiving:
-            await self._next_change()
+        is_called = self.listeners.is_current()
+        await self._while(lambda: (self.listeners.running is inbox and not is_called) or inbox in self._receiving)
         if not inbox.is_shared:
             self.deliveries.acknowledge_batch(inbox)
 
@@ -180,9 +180,17 @@ class Dispatcher:
                 f"{call}: the session has a message listener, and only that may use it: {ANOTHER_SESSION}"
             )
 
-    async def _next_change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+    async def _while(self, is_busy: Callable[[], bool]) -> None:
+        """Wait while listeners or receives keep something busy. Name the listener if it takes long."""
+        told_after_s: float | None = TOLD_AFTER_S
+        while is_busy():
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(told_after_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                told_after_s = None
+                self.listeners.tell_running()
 
     def _note_again(self, delivery: Delivery) -> None:
         self.listeners.ready.put_again(delivery)

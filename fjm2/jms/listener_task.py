@@ -1,12 +1,14 @@
 """The task in which a session calls its message listeners, one at a time, a batch of messages in one step."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from time import perf_counter
 from types import CoroutineType
 from typing import Any
 
+from fjm2.base.logs import Log
 from fjm2.base.quantities import counted, repr_of, shortened
 from fjm2.bus.callbacks import calling_thread_of, raised_by_callback
 from fjm2.bus.errors import ListenerError
@@ -18,6 +20,8 @@ from fjm2.messages.message import Message, open_message
 
 from .deliveries import Deliveries, Opener, may_deliver
 from .ready_queue import ReadyQueue
+
+log = Log("fjm2.jms")
 
 TURN_S = 0.002
 """Time for which listeners run before other tasks of the loop get their turn."""
@@ -110,6 +114,20 @@ class ListenerTask:
             self._is_interrupted = True
             if recovers_current:
                 self._recovers_current = True
+
+    def tell_running(self) -> None:
+        """Log which listener is being called: somebody waits until it returns."""
+        inbox = self.running
+        if inbox is not None:
+            listener = inbox.listener.listener if isinstance(inbox.listener, ThreadListener) else inbox.listener
+            name = getattr(listener, "__qualname__", None) or repr_of(listener)
+            log.tell(
+                logging.WARNING,
+                "listener_runs",
+                f"the listener {name} of {inbox.destination} has not returned: stopping and closing wait for it, "
+                "whatever their timeout; give what it waits for a limit",
+                about=id(inbox),
+            )
 
     def begin_ending(self) -> None:
         """End the task after the current message."""

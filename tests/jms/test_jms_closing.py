@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from adapter import QUIET_S, WAIT_S, Api, Asyncio, Blocking, eventually, listener
 
-from fjm2.jms import BytesMessage, FileMessage, IllegalStateError, TextMessage, Topic, UnconfirmedError
+from fjm2.jms import BytesMessage, FileMessage, IllegalStateError, TextMessage, Topic, UnconfirmedError, dispatcher
 
 TOPIC, OTHER = Topic("closing"), Topic("closing.other")
 MESSAGES, BYTES = 150, 1000
@@ -170,3 +170,29 @@ async def test_a_listener_uses_its_context_to_its_end_while_the_context_closes(a
     await closing
     assert errors == []
     assert await heard.receive_body(str, WAIT_S) == "a"
+
+
+async def test_a_listener_that_a_close_waits_for_is_named(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(dispatcher, "TOLD_AFTER_S", 0.1)
+    context, others = await api.context(), await api.context()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def stay(_: Any) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        await eventually(go_on.is_set)
+
+    def told() -> list[str]:
+        return [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "listener_runs"]
+
+    (await context.create_consumer(TOPIC)).message_listener = listener(api, stay)
+    await others.send(TOPIC, "a")
+    await begun.wait()
+    closing = asyncio.create_task(context.close())
+    await eventually(told)
+    go_on.set()
+    await closing
+    (text,) = told()
+    assert "of topic://closing has not returned: stopping and closing wait for it, whatever their timeout" in text
