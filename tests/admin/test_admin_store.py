@@ -95,7 +95,7 @@ def test_history_is_condensed_and_bounded(data: Path) -> None:
 def test_a_process_that_is_killed_loses_nothing_that_was_written(data: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "sys.path[:0] = ['tests/admin', '.']\n"
+        "sys.path[:0] = ['tests/admin', 'tests', '.']\n"
         "from test_admin_store import profile, stored; from fjm2admin.registry.store import Store\n"
         "store = Store(Path(sys.argv[1]))\n"
         "for number in range(1_000_000):\n"
