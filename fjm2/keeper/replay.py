@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
 from typing import Final
 
 from fjm2.base.errors import FJM2Error
@@ -10,11 +9,11 @@ from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.bus.config import BusConfig
 from fjm2.bus.ledgers.replay_listener import REPLAY_IDLE_S, replay_config
-from fjm2.cell.ledger_table import Span
 from fjm2.cell.wire.ranges import Range
 from fjm2.norm import OutgoingMessages
 from fjm2.store.disk import Disk
 from fjm2.store.journal import Journal
+from fjm2.store.reader import Read
 
 from .counts import KeeperCounts
 
@@ -28,14 +27,68 @@ _WAITING_MAX: Final = 4096
 """Most ranges that wait to be sent."""
 
 
+class _Answer:
+    """What is left of a range that somebody lacks."""
+
+    __slots__ = ("end", "first", "ledger", "live")
+
+    def __init__(self, ledger: Ledger, first: int, end: int) -> None:
+        self.ledger, self.first, self.end = ledger, first, end
+        self.live: RangeSet | None = None
+        """The part of the range that is stored; None before its first turn."""
+
+
+class Answers:
+    """Ranges that wait to be sent. They take turns, so that whoever lacks little does not wait for a new member, which
+    lacks everything."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._waiting: deque[_Answer] = deque()
+        self._left: dict[Ledger, RangeSet] = {}
+        """All that waits."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, ledger: Ledger, first: int, end: int) -> None:
+        """Let the part of a range that does not wait yet wait for its turn, unless there is too much."""
+        left = self._left.setdefault(ledger, RangeSet())
+        for low, high in list(left.gaps(first, end)):
+            if len(self._waiting) < _WAITING_MAX:
+                left.add(low, high)
+                self._waiting.append(_Answer(ledger, low, high))
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._waiting.clear()
+        self._left.clear()
+
+    def poll(self) -> tuple[Ledger, Read] | None:
+        """Return the plan of the next message, and the ledger that it is of. Return None if nothing is left."""
+        while self._waiting:
+            answer = self._waiting.popleft()
+            ledger, first = answer.ledger, answer.first
+            if answer.live is None:
+                answer.live = self._journal.live(ledger, first, answer.end)
+            read = self._journal.read(ledger, answer.live, _MESSAGE_BYTES, first)
+            answer.first = answer.end if read.resume_at is None else read.resume_at
+            self._left[ledger].remove(first, answer.first)
+            if answer.first < answer.end:
+                self._waiting.append(answer)
+            if len(read.sequences):
+                return ledger, read
+        return None
+
+
 class ReplaySender:
     """Sends what is stored to those who fetch it."""
 
     def __init__(self, config: BusConfig, journal: Journal, disk: Disk, counts: KeeperCounts) -> None:
         self._config = replay_config(config)
-        self._journal, self._disk, self._counts = journal, disk, counts
+        self._disk, self._counts = disk, counts
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[Span] = deque()
+        self._answers = Answers(journal)
         self._is_wanted = asyncio.Event()
         self._bytes_left = 0
         self._recent: dict[Ledger, RangeSet] = {}
@@ -52,10 +105,9 @@ class ReplaySender:
         for each in ranges:
             recent = self._recent.setdefault(each.ledger, RangeSet())
             for first, end in list(recent.gaps(each.first, each.last + 1)):
-                if len(self._waiting) < _WAITING_MAX:
-                    self._waiting.append(Span(each.ledger, first, end))
+                self._answers.add(each.ledger, first, end)
         self._is_wanted.set()
-        if self._task is None and self._waiting:
+        if self._task is None and self._answers:
             self._task = asyncio.ensure_future(self._send_all())
 
     async def _send_all(self) -> None:
@@ -65,16 +117,16 @@ class ReplaySender:
             async with session:
                 messages = await session.open_messages()
                 while await self._has_more():
-                    await self._send_span(messages, self._waiting.popleft())
+                    await self._send_next(messages)
         except (FJM2Error, OSError):
             pass  # the interface is away; whoever lacks something asks again
         finally:
-            self._waiting.clear()
+            self._answers.clear()
             self._task = None
 
     async def _has_more(self) -> bool:
         """Wait for a range to send. Return False if nobody has asked for any for a while."""
-        while not self._waiting:
+        while not self._answers:
             self._is_wanted.clear()
             try:
                 async with asyncio.timeout(REPLAY_IDLE_S):
@@ -83,29 +135,20 @@ class ReplaySender:
                 return False
         return True
 
-    async def _send_span(self, messages: OutgoingMessages, span: Span) -> None:
-        ledger, first, end = span
-        live = self._journal.live(ledger, first, end)
-        async for sequences, frames in self._read(ledger, live):
-            data = b"".join(frames)
-            if data:
-                await messages.send(data)
-            self._recent.setdefault(ledger, RangeSet()).add(sequences[0], sequences[-1] + 1)
-            self._counts.frames_replayed += len(frames)
-            self._bytes_left -= len(data)
-            if self._bytes_left <= 0:
-                self._waiting.clear()
-                return
-
-    async def _read(self, ledger: Ledger, live: RangeSet) -> AsyncIterator[tuple[list[int], list[bytes]]]:
-        at: int | None = 0
-        while at is not None:
-            read = self._journal.read(ledger, live, _MESSAGE_BYTES, at)
-            if not len(read.sequences):
-                return
-            frames = await asyncio.to_thread(read.fetch, self._disk)
-            yield read.sequences.tolist(), [frame for frame in frames if frame is not None]
-            at = read.resume_at
+    async def _send_next(self, messages: OutgoingMessages) -> None:
+        found = self._answers.poll()
+        if found is None:
+            return
+        ledger, read = found
+        frames = [frame for frame in await asyncio.to_thread(read.fetch, self._disk) if frame is not None]
+        data = b"".join(frames)
+        if data:
+            await messages.send(data)
+        self._recent.setdefault(ledger, RangeSet()).add(int(read.sequences[0]), int(read.sequences[-1]) + 1)
+        self._counts.frames_replayed += len(frames)
+        self._bytes_left -= len(data)
+        if self._bytes_left <= 0:
+            self._answers.clear()
 
     async def close(self) -> None:
         await _end(self._task)
