@@ -272,8 +272,19 @@ class CellStage(Stage):
 
     def until_caught_up(self) -> None:
         """Wait until each keeper has what one of them has now."""
-        newest = max(each["messages"] for each in self.ask())
-        self.until(lambda: all(each["messages"] >= newest for each in self.ask()))
+        newest = max(each["messages"] for each in self._ask_all())
+        self.until(lambda: all(each["messages"] >= newest for each in self._ask_all()))
+
+    def _ask_all(self) -> list[dict[str, Any]]:
+        """Ask for the status until all keepers answer in time."""
+        answers: list[dict[str, Any]] = []
+
+        def are_all() -> bool:
+            answers[:] = self.ask()
+            return len(answers) == len(self.keepers)
+
+        self.until(are_all)
+        return answers
 
     # Harm
 
