@@ -28,7 +28,7 @@ _WAITING_MAX: Final = 4096
 
 
 class _Answer:
-    """What is left of a range that somebody lacks."""
+    """Rest of a range that somebody lacks."""
 
     __slots__ = ("end", "first", "ledger", "live")
 
@@ -46,7 +46,7 @@ class Answers:
         self._journal = journal
         self._waiting: deque[_Answer] = deque()
         self._left: dict[Ledger, RangeSet] = {}
-        """All that waits."""
+        """Sequences that wait."""
 
     def __len__(self) -> int:
         return len(self._waiting)
