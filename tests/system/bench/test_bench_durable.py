@@ -85,7 +85,8 @@ def test_publishers_beside_a_cell_are_measured(start: Start, tmp_path: Path) -> 
 def test_a_keeper_is_replaced_under_traffic(start: Start, tmp_path: Path) -> None:
     counts = ("--count", COUNT, "--per-s", 200, "--folder", tmp_path)
     row = only_row(start("durable", "replacement", *counts, "--repeat", 1, "--timeout", 110).end(120.0))
-    assert 0 < row["follower_s"] <= row["caught_up_s"]
+    # The manager counts 3 s from the last answer, which came before the kill; this clock starts when the store is gone.
+    assert 2.0 <= row["follower_s"] <= row["caught_up_s"]
     for name in ("confirmed", "delivered"):
         assert 0 <= row[f"{name}_worst"] <= row[f"{name}_meanwhile"] * 1.01
         assert row[f"{name}_before"] > 0
