@@ -160,7 +160,7 @@ class Writer:
         self.epochs: set[int] = set()
         self.answers: dict[bytes, int] = {}
         """Sequence that each keeper has on disk, by keeper id."""
-        self.on_heartbeat: Callable[[Heartbeat], None] = lambda _: None
+        self.on_heartbeat: Callable[[int, Heartbeat], None] = lambda _node, _heartbeat: None
         self._frames = FrameWriter(producer_id)
         signals = bus.lanes.signals
         signals.hear_commands(int(Kind.HEARTBEAT), self._hear)
@@ -173,7 +173,7 @@ class Writer:
             self.managers.setdefault(node_id, self._loop.time())
             self.epochs.add(heartbeat.epoch)
         self.tracker.receive_heartbeat(heartbeat, self._loop.time())
-        self.on_heartbeat(heartbeat)
+        self.on_heartbeat(node_id, heartbeat)
         self._confirm()
 
     def _hear_stored(self, _: int, event: AckReceived) -> None:

@@ -47,6 +47,8 @@ class RawSubscriber:
         self.verdicts: dict[int, int] = {}
         """Reason of each request that was decided, by its sequence."""
         self.heartbeat: Heartbeat | None = None
+        self.manager_node = 0
+        """Node that sent the heartbeat. Only the manager counts leases."""
         self.frames: dict[tuple[Ledger, int], bytes] = {}
         """Bodies of the frames that were replayed."""
         self._pages: asyncio.Queue[CatchUpPage] = asyncio.Queue()
@@ -60,8 +62,8 @@ class RawSubscriber:
 
     # Hearing
 
-    def _hear_heartbeat(self, heartbeat: Heartbeat) -> None:
-        self.heartbeat = heartbeat
+    def _hear_heartbeat(self, node_id: int, heartbeat: Heartbeat) -> None:
+        self.heartbeat, self.manager_node = heartbeat, node_id
         self.reader.receive_heartbeat(heartbeat)
         self._read()
 
@@ -115,11 +117,6 @@ class RawSubscriber:
         """Nodes of the keepers that live."""
         assert self.heartbeat is not None
         return [each.node_id for each in self.heartbeat.members if each.flags & MemberFlag.LIVE]
-
-    @property
-    def manager_node(self) -> int:
-        heartbeat = self.heartbeat
-        return self.nodes[0] if heartbeat is not None and self.nodes else 0
 
     async def until(self, is_true: Callable[[], object], timeout_s: float = DEADLINE_S) -> None:
         ends_at = self._loop.time() + timeout_s
