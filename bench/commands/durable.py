@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
@@ -17,7 +18,7 @@ from fjm2.base.quantities import counted
 from fjm2.commands.support.common import Duration
 from fjm2.errors import FJM2Error
 
-from ..durable.bystanders import CELLS, measure_bystander
+from ..durable.bystanders import CELLS, cell_buses, measure_bystander
 from ..durable.comparison import Standing, as_rows, compare, print_table
 from ..durable.disk import DISK, measure_disk
 from ..durable.replacement import measure_replacement
@@ -26,6 +27,7 @@ from ..durable.systems import SYSTEMS, load
 from ..durable.trial import PORT, measure_awaited, measure_throughput
 from ..durable.waiting import measure_waiting
 from ..networks import namespaces
+from ..networks.namespaces import NetworkError
 from ..peers.base import PeerTimeoutError
 from ..runs import machine
 from .options import json_option, size_option, timeout_option
@@ -202,7 +204,11 @@ def bystanders(seconds: float, as_json: bool, repeat: int, **settings: Any) -> N
     Example: fjm2-bench durable bystanders --seconds 1
     """
     options = _options(settings)
-    standings = _compare(tuple(CELLS), repeat, lambda cell: measure_bystander(cell, options, seconds))
+    try:
+        with _until_interrupted(), cell_buses(options) as buses:
+            standings = _compare(tuple(CELLS), repeat, lambda cell: measure_bystander(buses[cell], options, seconds))
+    except (PeerTimeoutError, NetworkError) as error:
+        raise click.ClickException(str(error)) from error
     titles = {"msgs_per_s": ("messages/s", ",.0f"), "cpu_us": ("us", ".1f"), "keepers_us": ("keepers us", ".1f")}
     title = f"messages of {options.size} B beside a cell; us of CPU a message, of publisher and subscriber"
     _show(standings, "msgs_per_s", titles, title, as_json, options)
@@ -219,8 +225,17 @@ def _options(settings: dict[str, Any]) -> RoleOptions:
     return RoleOptions(port=PORT, number=0, **settings)
 
 
-def _compare(systems: Sequence[str], repeat: int, measure: Callable[[str], Any]) -> list[Standing]:
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the command once what it made is removed."""
     signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _compare(systems: Sequence[str], repeat: int, measure: Callable[[str], Any]) -> list[Standing]:
     present = []
     for system in systems:
         lack = load(system).missing() if system in SYSTEMS else None
@@ -235,10 +250,8 @@ def _compare(systems: Sequence[str], repeat: int, measure: Callable[[str], Any])
         if sys.stderr.isatty():
             click.echo(system, err=True)
 
-    try:
+    with _until_interrupted():
         return compare(present, repeat, measure, say)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
 
 
 def _show(

@@ -13,6 +13,7 @@ from typing import Any, cast
 from fjm2.base.event_loop import uvloop_class
 from fjm2.jms import BytesMessage, ConnectionFactory, JMSContext, Message, SessionMode, Topic
 
+from ..networks.namespaces import Host
 from ..peers.base import Deadline
 from ..workload.messages import Maker
 from .awaited import AwaitedTimes
@@ -22,6 +23,8 @@ from .steady import follow, publish_steadily
 
 _DESTINATION = Topic(TOPIC)
 _STORE_BYTES = "8GiB"
+_EMPTY_STORE_BYTES = "64MiB"
+"""Size of the stores of a cell that gets no messages. A keeper writes segments beforehand, of a twentieth of that."""
 _WINDOW = 4096
 """Messages that the publisher sends before one of them is confirmed."""
 _STABLE = ({"serving"}, {"serving", "follower"})
@@ -57,14 +60,23 @@ class Fjm2Cell:
 
     @contextmanager
     def serve(self, options: RoleOptions) -> Iterator[list[int]]:
-        commands = [self._command(number, options) for number in range(1, self._keepers + 1)]
-        with servers(commands, options.folder) as started:
-            until(lambda: _is_serving(started), started, Deadline(options.timeout_s))
+        with self.started(options) as started:
+            until_serving(started, Deadline(options.timeout_s))
             yield [server.pid for server in started]
+
+    @contextmanager
+    def started(self, options: RoleOptions, host: Host | None = None) -> Iterator[list[Server]]:
+        """Run the keepers in a context, in the namespace of a host if one is given. Call `until_serving` then."""
+        commands = [self._command(number, options) for number in range(1, self._keepers + 1)]
+        if host is not None:
+            commands = [list(host.inside(*command)) for command in commands]
+        with servers(commands, options.folder) as keepers:
+            yield keepers
 
     def _command(self, number: int, options: RoleOptions) -> list[str]:
         keep = [sys.executable, "-m", "fjm2", "keep", str(options.folder / f"keeper{number}")]
-        settings = ["--replicas", str(self._keepers), "--store-bytes", _STORE_BYTES, "--uri", uri_of(options.port)]
+        store_bytes = _STORE_BYTES if options.total else _EMPTY_STORE_BYTES
+        settings = ["--replicas", str(self._keepers), "--store-bytes", store_bytes, "--uri", uri_of(options.port)]
         return [*keep, *settings, "--json"]
 
     def run(self, role: Role, options: RoleOptions) -> None:
@@ -144,6 +156,11 @@ async def _send_awaited(options: RoleOptions) -> None:
                 await producer.send(_DESTINATION, message)
         times.tell()
         await word()
+
+
+def until_serving(keepers: list[Server], deadline: Deadline) -> None:
+    """Wait until a cell serves and all of its keepers belong to it."""
+    until(lambda: _is_serving(keepers), keepers, deadline)
 
 
 def _is_serving(keepers: list[Server]) -> bool:

@@ -80,6 +80,8 @@ def test_publishers_beside_a_cell_are_measured(start: Start, tmp_path: Path) -> 
     rows = the_only_line(process.end())["rows"]
     assert [row["system"] for row in rows] == ["no-cell", "fjm2-one", "fjm2"]
     assert all(row["msgs_per_s"] > 0 and not row["faults"] for row in rows)
+    assert rows[0]["keepers_us"] == 0
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_keeper_is_replaced_under_traffic(start: Start, tmp_path: Path) -> None:
