@@ -118,7 +118,7 @@ class Consumer(ConsumerBase[F]):
             return
         ledger = self._discovery.poll(now)
         if ledger is not None:
-            self._context.ask(self.session, self.number, ledger, 1, now, is_exact=False)
+            self._context.ask(self.session, self.number, ledger, 1, is_exact=False)
 
     @property
     def discover_at(self) -> float:

@@ -22,8 +22,6 @@ from .trust import Trust
 HELD_BYTES_MAX: Final = 8 << 20
 """Most bytes of frames that wait for those before them, over all consumers of a connection. What does not fit is
 forgotten, and asked for again."""
-REPLAY_LISTEN_S: Final = 10.0
-"""Time for which a connection goes on to listen to replays after a question."""
 RETRY_S: Final = 0.3
 """Time after which what was asked for and did not come is asked for again, mostly of another keeper."""
 
@@ -112,7 +110,7 @@ class Reader(Generic[F]):
         """Ask a keeper, if possible one that was not heard."""
         self.asked_at = now
         consumer = self.consumer
-        self.context.ask(consumer.session, consumer.number, self.ledger, first, now, is_exact=True, heard=heard)
+        self.context.ask(consumer.session, consumer.number, self.ledger, first, is_exact=True, heard=heard)
 
 
 class ConsumerBase(Generic[F]):
@@ -227,7 +225,6 @@ class Context(Generic[F]):
         """Subscriptions that the entry which is being read has made."""
         self.renew_at = 0.0
         """Time at which leases are renewed."""
-        self._listens_until = 0.0
 
     @property
     def cell_id(self) -> int:
@@ -257,7 +254,6 @@ class Context(Generic[F]):
         consumer: int,
         ledger: Ledger,
         first: int,
-        now: float,
         *,
         is_exact: bool,
         heard: Container[int] = (),
@@ -268,9 +264,8 @@ class Context(Generic[F]):
         keepers = [each.node_id for each in members if each.flags & MemberFlag.LIVE and each.node_id]
         if not keepers:
             return
-        if now + REPLAY_LISTEN_S / 2 > self._listens_until:
-            self._listens_until = now + REPLAY_LISTEN_S
-            self.events.append(ListenToReplays(self._listens_until))
+        if is_exact:
+            self.events.append(ListenToReplays())
         keepers = [node for node in keepers if node not in heard] or keepers
         query = CatchUpQuery(
             is_exact=is_exact,

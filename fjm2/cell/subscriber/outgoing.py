@@ -150,12 +150,11 @@ class Unsubscribed:
 
 @dataclass(frozen=True, slots=True)
 class ListenToReplays:
-    """Keepers send frames on the replay group, which the owner has to hear until a time at least.
+    """A keeper was asked, and may send frames on the replay group. The owner has to hear it for some time from now on.
 
-    It passes in what it hears there by `receive_frames`, as if it came from its publisher.
+    It passes in what it hears there by `receive_frames`, as if it came from its publisher. The event comes with each
+    question: whoever left the group between two of them would lose what is on its way.
     """
-
-    until: float
 
 
 Event = (

@@ -81,6 +81,22 @@ def test_without_room_nothing_is_kept_and_everything_comes_later(connection: Con
     assert connection.told_of(ListenToReplays)
 
 
+def behind(connection: Connection, messages: int, room: int) -> int:
+    """Return a consumer that has all messages to catch up with, and room for some."""
+    consumer = connection.subscribe(connection.open(), room=0)
+    connection.publish(*[True] * messages)
+    connection.room(consumer, room)
+    return consumer
+
+
+def test_the_owner_is_to_hear_replays_for_some_time_after_each_question(connection: Connection) -> None:
+    behind(connection, 3 * PAGE_MESSAGES_MAX, ROOM_MAX)
+    connection.run_all(1.0)
+    assert connection.got() == list(range(1, 3 * PAGE_MESSAGES_MAX + 1))
+    questions = [query for query in connection.queries if query.is_exact]
+    assert len(connection.told_of(ListenToReplays)) == len(questions) >= 3
+
+
 def test_frames_behind_a_gap_take_bounded_memory(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fjm2.cell.subscriber.context.HELD_BYTES_MAX", 3000)
     live(connection)
