@@ -93,6 +93,13 @@ class DurableReader(Reader[F]):
         """First sequence of which no page has said anything."""
         return self._planned_end if self._plan else self.next
 
+    @property
+    def _hold_end(self) -> int:
+        """End of the frames that are worth keeping until it is their turn. Without room, these are what keepers were
+        asked for: they would have to send it again."""
+        end = self.next + AHEAD_MAX
+        return end if self.consumer.room else min(end, self._planned_end)
+
     def _wanted(self) -> tuple[int, int]:
         """Return the range of which the first frame is delivered next; (0, 0) if that is not known."""
         if self._plan:
@@ -134,9 +141,9 @@ class DurableReader(Reader[F]):
         if not was_behind:
             self._moved_at = now
         self._deliver_from(first, frames, now)
-        low = max(first, self.next)
-        if low < end and consumer.room and low < self.next + AHEAD_MAX:
-            self._held.add(low, frames[low - first : self.next + AHEAD_MAX - first])
+        low, high = max(first, self.next), min(end, self._hold_end)
+        if low < high:
+            self._held.add(low, frames[low - first : high - first])
         self.advance(now)
 
     def skip(self, first: int, count: int, now: float) -> None:
@@ -314,7 +321,7 @@ class DurableReader(Reader[F]):
         if not is_asking and now >= self._moved_at + RETRY_S:
             self._retried = self._plan[0][0]
             self._ask(self._retried, now)
-        elif not is_asking and self._is_more and planned <= min(PLANNED_MAX - PAGE_MESSAGES_MAX, room):
+        elif not is_asking and self._is_more and planned <= min(PLANNED_MAX, room) - PAGE_MESSAGES_MAX:
             self._ask(self._planned_end, now)
 
     def forget(self) -> None:

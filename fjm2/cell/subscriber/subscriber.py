@@ -143,7 +143,8 @@ class Subscriber(Generic[F]):
     def set_room(self, consumer: int, messages: int, now: float) -> None:
         """Set the number of messages that a consumer takes from now on. Each one that it gets takes one of them.
 
-        Without room nothing is kept in memory. What comes meanwhile is fetched from keepers when there is room again.
+        Without room nothing is kept in memory but what keepers were asked for, within `HELD_BYTES_MAX`. What comes
+        meanwhile is fetched from keepers when there is room again.
         """
         found = self._consumers.get(consumer)
         if found is not None:

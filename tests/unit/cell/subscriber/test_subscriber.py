@@ -89,6 +89,42 @@ def behind(connection: Connection, messages: int, room: int) -> int:
     return consumer
 
 
+def test_what_was_asked_for_and_came_without_room_is_not_asked_for_again(connection: Connection) -> None:
+    consumer = behind(connection, 100, 30)
+    connection.run_all(0.5)
+    assert connection.got() == list(range(1, 31))
+    connection.queries.clear()
+    for _ in range(3):
+        connection.room(consumer, 30)
+    assert connection.got() == list(range(1, 101))
+    assert connection.queries == []
+    assert connection.subscriber.held_bytes == 0
+
+
+def test_what_comes_without_room_takes_bounded_memory(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fjm2.cell.subscriber.context.HELD_BYTES_MAX", 100)
+    consumer = behind(connection, 100, 10)
+    connection.run_all(0.5)
+    assert connection.got() == list(range(1, 11))
+    assert 0 < connection.subscriber.held_bytes <= 100
+    connection.room(consumer, 1000)
+    connection.run_all(2.0)
+    assert connection.got() == list(range(1, 101))
+
+
+def test_no_page_is_asked_for_without_room_for_all_of_it(connection: Connection) -> None:
+    page = PAGE_MESSAGES_MAX
+    consumer = behind(connection, 3 * page, 2 * page - 1)
+    connection.run(0.5)
+    connection.packets.pop(0)()  # the first page, whose frames wait
+    connection.flush()
+    assert [query.first for query in connection.queries if query.is_exact] == [1]
+    connection.come()
+    connection.room(consumer, 3 * page)
+    connection.run_all(1.0)
+    assert connection.got() == list(range(1, 3 * page + 1))
+
+
 def test_the_owner_is_to_hear_replays_for_some_time_after_each_question(connection: Connection) -> None:
     behind(connection, 3 * PAGE_MESSAGES_MAX, ROOM_MAX)
     connection.run_all(1.0)
