@@ -47,7 +47,7 @@ class Reader(Generic[F]):
     """Reads a ledger for a consumer: gets its frames in any order, some of them never or twice, and delivers them in
     order."""
 
-    __slots__ = ("acks", "asked_at", "consumer", "context", "frame_hash", "heard_at", "ledger")
+    __slots__ = ("acks", "answered_by", "asked_at", "consumer", "context", "frame_hash", "heard_at", "ledger")
 
     def __init__(
         self, context: "Context[F]", consumer: "ConsumerBase[F]", frame_hash: int, ledger: Ledger, *, is_shared: bool
@@ -59,6 +59,8 @@ class Reader(Generic[F]):
         self.acks = LedgerAcks(is_shared=is_shared)
         self.asked_at = -RETRY_S
         """Time of the last question."""
+        self.answered_by = 0
+        """Node of the keeper that has answered the last question; 0 if none has."""
         self.heard_at = 0.0
 
     @property
@@ -106,11 +108,34 @@ class Reader(Generic[F]):
         self.acks.outstanding.add(first, end)
         self.context.events.append(Deliver(consumer.handle, self.ledger, first, frames, is_redelivered))
 
+    def _note_answer(self, source: int) -> None:
+        """Note that a keeper has answered the last question. It gets the next one, which may be asked at once."""
+        self.asked_at = -RETRY_S
+        self.answered_by = source
+
+    def _ask_another(self, first: int, now: float) -> None:
+        """Ask another keeper than the one that has answered, if there is one."""
+        silent, self.answered_by = self.answered_by, 0
+        self._ask(first, now, (silent,))
+
     def _ask(self, first: int, now: float, heard: Container[int] = ()) -> None:
-        """Ask a keeper, if possible one that was not heard."""
+        """Ask the keeper that has answered, or else any one, if possible one that was not heard.
+
+        Several keepers would send one page each: the slowest of them would have the consumer wait for the first page
+        while it holds the others. Whoever does not answer is not asked again.
+        """
         self.asked_at = now
+        preferred, self.answered_by = self.answered_by, 0
         consumer = self.consumer
-        self.context.ask(consumer.session, consumer.number, self.ledger, first, is_exact=True, heard=heard)
+        self.context.ask(
+            consumer.session,
+            consumer.number,
+            self.ledger,
+            first,
+            is_exact=True,
+            heard=heard,
+            preferred=preferred,
+        )
 
 
 class ConsumerBase(Generic[F]):
@@ -257,6 +282,7 @@ class Context(Generic[F]):
         *,
         is_exact: bool,
         heard: Container[int] = (),
+        preferred: int = 0,
     ) -> None:
         """Ask one of the keepers for a page of what a consumer is to get."""
         heartbeat = self.choice.heartbeat
@@ -270,7 +296,7 @@ class Context(Generic[F]):
         query = CatchUpQuery(
             is_exact=is_exact,
             reply_to=self.node_id,
-            keeper_node=self.random.choice(keepers),
+            keeper_node=preferred if preferred in keepers else self.random.choice(keepers),
             consumer=consumer,
             cell_id=self.cell_id,
             session=session,

@@ -190,7 +190,7 @@ class DurableReader(Reader[F]):
             if not self._plan:
                 self.next = self._planned_end
             self._moved_at = now
-            self.asked_at = -RETRY_S
+            self._note_answer(source)
         size = sum(last - first + 1 for first, last in page.spans)
         is_full = size >= PAGE_MESSAGES_MAX or len(page.spans) == PAGE_SPANS_MAX
         if page.through >= decided - 1:  # otherwise it is about what was decided meanwhile
@@ -320,7 +320,7 @@ class DurableReader(Reader[F]):
         planned = sum(end - first for first, end in self._plan)
         if not is_asking and now >= self._moved_at + RETRY_S:
             self._retried = self._plan[0][0]
-            self._ask(self._retried, now)
+            self._ask_another(self._retried, now)
         elif not is_asking and self._is_more and planned <= min(PLANNED_MAX, room) - PAGE_MESSAGES_MAX:
             self._ask(self._planned_end, now)
 
