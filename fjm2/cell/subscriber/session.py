@@ -22,8 +22,11 @@ from .outgoing import (
     Unsubscribed,
 )
 
-ACKS_FLYING_MAX: Final = 4
-"""Most acknowledgements of a session that are not decided. What comes meanwhile goes into the next one."""
+ACKS_FLYING_MAX: Final = 1
+"""Most acknowledgements of a session that are not decided. What comes meanwhile goes into the next one: each costs all
+processes together some milliseconds, however much it covers."""
+HANDED_FLYING_MAX: Final = 4
+"""The same for messages that the cell hands out. A consumer that holds many gets no others before it acknowledges."""
 AUTO_MODE: Final = 1
 """JMS's mode in which the client waits until each acknowledgement is stored, and acknowledges one message at a time."""
 AUTO_FLYING_MAX: Final = 16
@@ -68,7 +71,7 @@ class ClientSession(Generic[F]):
         """The step that is not decided."""
         self._flying = 0
         """Acknowledgements and returns that are not decided."""
-        self._flying_max = AUTO_FLYING_MAX if mode == AUTO_MODE else ACKS_FLYING_MAX
+        self._is_auto = mode == AUTO_MODE
         self._returns: deque[Return] = deque()
         self._is_flushed = False
         """True if the next step waits only for what is on its way. Later acknowledgements wait for it."""
@@ -141,6 +144,15 @@ class ClientSession(Generic[F]):
                 return self._skip(now)  # it was refused, or has ended
             return Close(self.number, (consumer.number,))
         return step.request
+
+    @property
+    def _flying_max(self) -> int:
+        """Most acknowledgements that may fly, if what waits for the next one goes with them."""
+        if self._is_auto:
+            return AUTO_FLYING_MAX
+        waiting = ((consumer, reader) for consumer in self.consumers.values() for reader in consumer.dirty)
+        is_handed = bool(self._returns) or any(consumer.is_handed(reader.ledger) for consumer, reader in waiting)
+        return HANDED_FLYING_MAX if is_handed else ACKS_FLYING_MAX
 
     @property
     def is_blocked(self) -> bool:

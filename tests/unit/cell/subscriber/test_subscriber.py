@@ -421,6 +421,21 @@ def test_acknowledgements_that_are_asked_for_together_are_one_range(
     assert all(len(ack.ranges) == 1 for ack in acks)
 
 
+@pytest.mark.parametrize(("flags", "most"), [(DURABLE, session.ACKS_FLYING_MAX), (SHARED, session.HANDED_FLYING_MAX)])
+def test_acknowledgements_of_what_is_handed_out_do_not_wait_for_those_before(
+    connection: Connection, flags: SubscriptionFlag, most: int
+) -> None:
+    consumer = connection.subscribe(connection.open(), flags, room=100)
+    connection.hear(*connection.publish(*[True] * 20))
+    connection.run_all(1.0)
+    assert len(connection.got()) == 20
+    connection.requests.clear()
+    connection.is_deaf = True
+    for sequence in range(1, 21):
+        connection.acknowledge(consumer, sequence, sequence)
+    assert len([request for request in connection.requests if isinstance(request, Ack)]) == most
+
+
 def test_a_request_that_was_dropped_is_sent_again_once_that_is_decided(alone: Alone, connection: Connection) -> None:
     connection.run(0.5)
     connection.is_deaf = True
