@@ -3,7 +3,7 @@
 from typing import Final, NoReturn
 
 from fjm2.base.version import __version__
-from fjm2.messages.destination import Destination, Topic, called
+from fjm2.messages.destination import Destination, TemporaryQueue, Topic, called
 from fjm2.messages.errors import ResourceAllocationError
 from fjm2.messages.properties import DELIVERY_COUNT, GROUP_ID, GROUP_SEQUENCE
 
@@ -33,6 +33,10 @@ _INSTEAD: Final[dict[str, str]] = {
 }
 """Remedies: calls to use in place of each facility."""
 
+_INSTEAD_OF_BROWSING_TEMPORARY: Final = (
+    "receive from it in a transacted session, and roll back: the messages stay in the queue"
+)
+
 
 def refuse(what: str, destination: Destination | None = None) -> NoReturn:
     """Refuse a facility: raise NotImplementedError if it will never be offered, otherwise ResourceAllocationError.
@@ -42,6 +46,8 @@ def refuse(what: str, destination: Destination | None = None) -> NoReturn:
     subject = "" if destination is None else f"{destination}: "
     topic = "a topic" if destination is None else called(Topic, destination.name)
     instead = _INSTEAD[what].format(topic=topic)
+    if what == "queue browsers" and isinstance(destination, TemporaryQueue):
+        instead = _INSTEAD_OF_BROWSING_TEMPORARY  # there is no topic, and `fjm2 tail` does not show it
     if what in NEVER:
         raise NotImplementedError(f"{subject}{what} {NEVER[what]}, and are not offered: {instead}")
     raise ResourceAllocationError(f"{subject}{what} {NEEDS[what]}, which this release does not have: {instead}")

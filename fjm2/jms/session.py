@@ -496,6 +496,8 @@ class Session(MessageFactory):
         self._core.check_open()
         if not isinstance(queue, Queue):
             raise not_a_destination(queue, Queue)
+        if queue.kind_flags & TEMPORARY_FLAG:
+            self._core.endpoint.temporaries.check_own(queue)
         Selector(selector or "")
         refuse("queue browsers", queue)
 

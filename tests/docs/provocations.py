@@ -135,6 +135,7 @@ ASYNC_CALLS: dict[str, AsyncCall] = {
     "create_durable_consumer(Topic('t'), 'n')": lambda context: context.create_durable_consumer(Topic("t"), "n"),
     "create_browser(Queue('orders'))": lambda context: call(context.create_browser, Queue("orders")),
     "create_browser(Topic('t'))": lambda context: call(context.create_browser, Topic("t")),
+    "create_browser(create_temporary_queue())": lambda context: browse_temporary(context),
     "unsubscribe('n')": lambda context: context.unsubscribe("n"),
     "priority = 10": lambda context: call(context.create_producer().set_priority, 10),
     "time_to_live = 0.5": lambda context: call(context.create_producer().set_time_to_live, 0.5),
@@ -248,6 +249,10 @@ async def receive_beside_listener(context: JMSContext) -> None:
 async def anothers_temporary(context: JMSContext) -> None:
     async with ConnectionFactory(_BUS).create_context() as other:
         context.create_consumer(other.create_temporary_topic())
+
+
+async def browse_temporary(context: JMSContext) -> None:
+    context.create_browser(context.create_temporary_queue())
 
 
 async def deleted_temporary(context: JMSContext) -> None:

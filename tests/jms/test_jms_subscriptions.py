@@ -263,6 +263,27 @@ async def test_g3_listeners_share_a_queue(api: Api) -> None:
     assert sorted(map(int, heard)) == list(range(50))
 
 
+async def test_g3_messages_are_looked_at_in_a_transaction_that_is_rolled_back(api: Api) -> None:
+    connection = await api.connect()
+    session = await connection.create_session(transacted=True)
+    queue = await session.create_temporary_queue()
+    with pytest.raises(ResourceAllocationError, match="receive from it in a transacted session, and roll back") as told:
+        await session.create_browser(queue)
+    assert "Topic(" not in str(told.value)
+    await send_texts(await connection.create_session(), queue, "a", "b")
+    consumer = await session.create_consumer(queue)
+    assert await texts(consumer, 2) == ["a", "b"]
+    await session.rollback()
+    await session.close()
+    assert await texts(await (await connection.create_session()).create_consumer(queue), 2) == ["a", "b"]
+
+
+async def test_g3_another_connection_does_not_browse_a_temporary_queue(api: Api) -> None:
+    queue = await (await (await api.connect()).create_session()).create_temporary_queue()
+    with pytest.raises(InvalidDestinationError, match="belongs to another connection"):
+        await (await (await api.connect()).create_session()).create_browser(queue)
+
+
 async def answer(api: Api, session: Any, count: int = 1) -> None:
     """Reply to each request on the topic `count` times, from now on."""
     producer = await session.create_producer()
