@@ -13,6 +13,12 @@ _NO_BODY: Final[Any] = None
 _THREADS_AWAIT_NOTHING: Final = "as threads await nothing; fjm2.jms takes coroutine functions"
 
 
+def function_name(function: object) -> str:
+    """Return the name of a function for sentences: its qualified name or, for any other callable object, its repr."""
+    name = getattr(function, "__qualname__", None)
+    return name if isinstance(name, str) else shortened(repr_of(function), _SHOWN_CHARACTERS_MAX)
+
+
 def check_bytes(name: str, value: object) -> None:
     """Raise TypeError unless a value is bytes, or a bytearray or memoryview whose items are bytes.
 
@@ -47,8 +53,7 @@ def check_progress_listener(value: object) -> None:
 
 def _check_plain(name: str, value: object, reason: str) -> None:
     if iscoroutinefunction(value):
-        shown = getattr(value, "__qualname__", repr(value))
-        raise TypeError(f"{name}={shown}: expected a plain function, {reason}")
+        raise TypeError(f"{name}={function_name(value)}: expected a plain function, {reason}")
 
 
 def check_methods(name: str, value: object, methods: tuple[str, ...], kind: str) -> None:

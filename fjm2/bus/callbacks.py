@@ -9,6 +9,7 @@ from inspect import isawaitable
 from typing import Any
 
 from fjm2.base.done import DONE
+from fjm2.base.functions import function_name
 from fjm2.base.logs import Log
 from fjm2.base.quantities import repr_of
 
@@ -84,6 +85,6 @@ class Callbacks:
             await invoke(function, *arguments)
         except (Exception, asyncio.CancelledError) as error:
             raised_by_callback(error)
-            name = getattr(function, "__qualname__", repr(function))
+            name = function_name(function)
             text = f"{name} raised {repr_of(error)}, and nobody is told: catch in it what it can raise"
             log.tell(logging.ERROR, "callback_failed", text, about=(name, type(error)), error=error)

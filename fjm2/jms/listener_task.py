@@ -8,6 +8,7 @@ from time import perf_counter
 from types import CoroutineType
 from typing import Any
 
+from fjm2.base.functions import function_name
 from fjm2.base.logs import Log
 from fjm2.base.quantities import counted, repr_of, shortened
 from fjm2.bus.callbacks import calling_thread_of, raised_by_callback
@@ -120,7 +121,7 @@ class ListenerTask:
         inbox = self.running
         if inbox is not None:
             listener = inbox.listener.listener if isinstance(inbox.listener, ThreadListener) else inbox.listener
-            name = getattr(listener, "__qualname__", None) or repr_of(listener)
+            name = function_name(listener)
             log.tell(
                 logging.WARNING,
                 "listener_runs",

@@ -20,8 +20,10 @@ from fjm2.jms import (
     ConnectionFactory,
     DeliveryMode,
     Destination,
+    FileMessage,
     IllegalStateError,
     InvalidDestinationError,
+    JMSError,
     Message,
     MessageFormatError,
     ObjectMessage,
@@ -367,6 +369,42 @@ def test_a_blocking_listener_that_exits_ends_neither_its_session_nor_others(port
             time.sleep(0.01)
         assert heard == ["exit", "after"]
         producer.send_async(TextMessage("more")).result(WAIT_S)
+
+
+def leave(*_: object) -> None:
+    sys.exit(5)
+
+
+def test_a_progress_listener_that_exits_ends_neither_the_loop_nor_other_sends(port: int, tmp_path: Path) -> None:
+    file = tmp_path / "sent"
+    file.write_bytes(bytes(3 << 20))
+    with blocking.ConnectionFactory(uri(port)).create_connection() as connection:
+        connection.start()
+        consumer = connection.create_session().create_consumer(TOPIC)
+        consumer.on_progress = leave
+        assert consumer.on_progress is leave
+        producer = connection.create_session().create_producer(TOPIC)
+        with pytest.raises(RuntimeError, match=r"raised SystemExit\(5\), which in a thread does not end the program"):
+            producer.send(FileMessage(file, leave))
+        with pytest.raises(JMSError, match=r"raised SystemExit\(5\), which in a thread does not end the program"):
+            producer.send_async(FileMessage(file, leave)).result(WAIT_S)
+        producer.send(FileMessage(file))
+        received = consumer.receive(FileMessage, WAIT_S)
+        assert received is not None
+        assert received.size == 3 << 20
+
+
+def test_a_log_names_the_exception_listener_that_raised(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    with blocking.ConnectionFactory(uri(port), redeliveries_max=0).create_context() as context:
+        context.exception_listener = leave
+        context.create_consumer(TOPIC).message_listener = leave
+        context.send(TOPIC, "a")
+        deadline = time.monotonic() + WAIT_S
+        while "callback_failed" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+    (text,) = [one.getMessage() for one in caplog.records if "callback_failed" in one.getMessage()]
+    assert text.startswith("callback_failed: leave raised RuntimeError('a callback raised SystemExit(5), which in")
+    assert "run" not in text.split(" raised ")[0]
 
 
 FORKED = """

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from fjm2.base.functions import function_name
 from fjm2.base.quantities import repr_of
 from fjm2.bus.callbacks import calling_thread_of
 from fjm2.bus.completions import CompletionListener
@@ -27,7 +28,7 @@ class CallbackThread:
     async def run(self, function: Callable[..., _T], *arguments: object) -> _T:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, initializer=self._begin)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, _without_exit, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, without_exit, function, *arguments)
 
     def _begin(self) -> None:
         """Name the thread after its connection and its purpose, for debuggers and for tools like `top`."""
@@ -36,11 +37,12 @@ class CallbackThread:
         calling_thread_of.set(self._owner)
 
     def bind(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        """Return a coroutine function that runs a function in this thread."""
+        """Return a coroutine function that runs a function in this thread, and has its name: logs show it."""
 
         async def run(*arguments: object) -> Any:
             return await self.run(function, *arguments)
 
+        run.__qualname__ = function_name(function)
         return run
 
     def close(self) -> None:
@@ -48,15 +50,17 @@ class CallbackThread:
             self._executor.shutdown(wait=False)
 
 
-def _without_exit(function: Callable[..., _T], *arguments: object) -> _T:
+def without_exit(function: Callable[..., _T], *arguments: object) -> _T:
     """Call a function. If it raises SystemExit, raise RuntimeError instead: SystemExit would end the loop, and so all
-    connections of the process."""
+    connections of the process, but not the program."""
     try:
         return function(*arguments)
     except Exception:
         raise
     except BaseException as error:
-        raise RuntimeError(f"a callback ended with {repr_of(error)}") from error
+        raise RuntimeError(
+            f"a callback raised {repr_of(error)}, which in a thread does not end the program: end it in the main thread"
+        ) from error
 
 
 class ThreadCompletion:

@@ -1,10 +1,11 @@
 """Consumers for threads. Their `receive` blocks the calling thread."""
 
 from collections.abc import Callable
+from functools import partial
 from types import UnionType
 from typing import Any, Self, TypeVar, cast, overload
 
-from fjm2.base.functions import check_callback, check_type
+from fjm2.base.functions import check_callback, check_progress_listener, check_type
 from fjm2.bus.inbox import MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.jms import consumer as aio_consumer
@@ -16,6 +17,7 @@ from fjm2.messages.destination import Destination
 from fjm2.messages.files.file_message import ProgressListener
 from fjm2.messages.message import Message
 
+from .callback_thread import without_exit
 from .closing import Closable
 from .loop_thread import call, run
 from .receiver import Receiver
@@ -32,6 +34,7 @@ class MessageConsumer(Closable):
         self._inner = inner
         self._threads = threads
         self._receiver = Receiver(inner)
+        self._on_progress: ProgressListener | None = None
 
     @property
     def destination(self) -> Destination:
@@ -63,11 +66,13 @@ class MessageConsumer(Closable):
     @property
     def on_progress(self) -> ProgressListener | None:
         """Function called while files are received, several times a second. It runs in the loop of FJM2."""
-        return self._inner.on_progress
+        return self._on_progress
 
     @on_progress.setter
     def on_progress(self, listener: ProgressListener | None) -> None:
-        self._inner.on_progress = listener
+        check_progress_listener(listener)
+        self._inner.on_progress = None if listener is None else partial(without_exit, listener)
+        self._on_progress = listener
 
     def statistics(self) -> ConsumerStatistics:
         """Return the counters and the present state of the consumer."""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 from weakref import WeakSet
@@ -19,6 +20,7 @@ from fjm2.messages.errors import IllegalStateError, JMSError
 from fjm2.messages.files.file_message import FileBody
 from fjm2.messages.header import FRAME_BYTES, HEADER
 
+from .callback_thread import without_exit
 from .loop_thread import LOOP
 
 _queues: Final = WeakSet["SendQueue"]()
@@ -87,6 +89,7 @@ class SendQueue:
         if type(post[2][1]) is not FileBody:
             self.put(outbox.put, post)
             return None
+        guard_progress(post)
         sending = FileSend(outbox)
         self.put(sending.put, post, sending.drop)
         return sending
@@ -154,6 +157,13 @@ class SendQueue:
                 except Exception as error:
                     self._report(JMSError(f"a message was not sent: {error!r}", linked_exception=error))
             await asyncio.sleep(0)
+
+
+def guard_progress(post: Post) -> None:
+    """Keep the progress listener of a file, if it has one, from ending the loop."""
+    body = post[2][1]
+    if isinstance(body, FileBody) and body.on_progress is not None:
+        body.on_progress = partial(without_exit, body.on_progress)
 
 
 class PendingSend(Future[None]):

@@ -16,7 +16,7 @@ from fjm2.messages.message import Message
 
 from .callback_thread import CallbackThread, ThreadCompletion, run_batch
 from .loop_thread import call
-from .send_queue import PendingSend, SendQueue
+from .send_queue import PendingSend, SendQueue, guard_progress
 
 _P = ParamSpec("_P")
 
@@ -82,6 +82,7 @@ class SessionThreads:
         """Queue a message, and return a future of its outcome; see `Outbox.put_async`. The caller holds the queue's
         lock."""
         listening = None if listener is None else ThreadCompletion(self.completions, listener)
+        guard_progress(post)
         pending = PendingSend(self.core.outbox, message, listening, asks_subscribers=asks_subscribers)
         self.queue.put(pending.put, post, pending.drop)
         return pending
