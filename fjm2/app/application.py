@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from fjm2.base.event_loop import run
 from fjm2.jms import (
     ConnectionFactory,
+    ConnectionOptions,
     IllegalStateError,
     JMSContext,
     JMSError,
@@ -34,7 +35,7 @@ class App(AnyApp[JMSContext]):
     and is better off in `fjm2.app.blocking.App`.
     """
 
-    def __init__(self, uri: str | None = None, **options: Any) -> None:
+    def __init__(self, uri: str | None = None, **options: Unpack[ConnectionOptions]) -> None:
         self._factory = ConnectionFactory(uri, **options)
         super().__init__("codec" in options)
         self._stack = AsyncExitStack()

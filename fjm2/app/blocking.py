@@ -5,9 +5,9 @@ import threading
 from contextlib import ExitStack
 from inspect import iscoroutinefunction
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
-from fjm2.jms import JMSError, Message, MessageFormatError, MessageListener
+from fjm2.jms import ConnectionOptions, JMSError, Message, MessageFormatError, MessageListener
 from fjm2.jms.blocking import ConnectionFactory, JMSContext
 from fjm2.jms.blocking.context import reporter_of
 
@@ -25,7 +25,7 @@ class App(AnyApp[JMSContext]):
     run concurrently.
     """
 
-    def __init__(self, uri: str | None = None, **options: Any) -> None:
+    def __init__(self, uri: str | None = None, **options: Unpack[ConnectionOptions]) -> None:
         self._factory = ConnectionFactory(uri, **options)
         super().__init__("codec" in options)
         self._stack = ExitStack()

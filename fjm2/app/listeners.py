@@ -4,7 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fjm2.jms import Destination, ExceptionListener, IllegalStateError, MessageListener, Overflow, Selector
+from fjm2.jms import (
+    Destination,
+    ExceptionListener,
+    IllegalStateError,
+    MessageListener,
+    Overflow,
+    OverflowName,
+    Selector,
+)
 from fjm2.jms.consumer import topic_or_pattern
 from fjm2.jms.producer import check_destination
 from fjm2.jms.settings import check_bounds
@@ -61,7 +69,7 @@ class AnyApp(Generic[_C]):
         *,
         selector: str | None = None,
         no_local: bool = False,
-        overflow: Overflow | str | None = None,
+        overflow: Overflow | OverflowName | None = None,
         messages_max: int | None = None,
         bytes_max: int | None = None,
         block_s: float | str | None = None,

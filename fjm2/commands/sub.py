@@ -87,7 +87,7 @@ async def _sub(
 ) -> int:
     is_read = True
     async with open_bus_link(uri, client_id) as link:
-        consumer = link.session.create_consumer(topic, selector, overflow=overflow, last_values=last_values)
+        consumer = link.session.create_consumer(topic, selector, overflow=Overflow(overflow), last_values=last_values)
         await consumer.ready()
         if not quiet:
             say(f"listening on {topic}")

@@ -68,7 +68,7 @@ from .metadata import ConnectionMetaData
 from .producer import MessageOptions, MessageProducer
 from .requestor import QueueRequestor, TopicRequestor
 from .session import Session
-from .settings import SessionMode
+from .settings import ConnectionOptions, OverflowName, SessionMode
 
 __all__ = [
     "DEFAULT_DELIVERY_DELAY",
@@ -86,6 +86,7 @@ __all__ = [
     "Connection",
     "ConnectionFactory",
     "ConnectionMetaData",
+    "ConnectionOptions",
     "ConnectionStatistics",
     "ConsumerFullError",
     "ConsumerStatistics",
@@ -129,6 +130,7 @@ __all__ = [
     "ObjectCodec",
     "ObjectMessage",
     "Overflow",
+    "OverflowName",
     "PickleCodec",
     "ProducerStatistics",
     "ProgressListener",

@@ -25,7 +25,7 @@ from .producer import MessageOptions
 from .requestor import REQUEST_TIMEOUT_S, Replies, reply_options
 from .session import Session, SessionCore
 from .session import core_of as session_core_of
-from .settings import SessionMode
+from .settings import OverflowName, SessionMode
 
 if TYPE_CHECKING:
     from fjm2.bus.membership import Subscriber
@@ -257,7 +257,7 @@ class JMSContext(MessageFactory):
         selector: str | None = None,
         no_local: bool = False,
         *,
-        overflow: Overflow | str | None = None,
+        overflow: Overflow | OverflowName | None = None,
         messages_max: int | None = None,
         bytes_max: int | None = None,
         block_s: float | str | None = None,

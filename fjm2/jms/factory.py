@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Unpack
 from urllib.parse import quote, unquote
 
 from fjm2.base.errors import ConfigError
@@ -13,12 +13,12 @@ from fjm2.bus.inbox import ConsumerSettings, settings_with
 from .connection import Connection, ConnectionCore, mode_of
 from .context import JMSContext, SharedConnection
 from .metadata import refuse
-from .settings import ClientSettings, SessionMode
+from .settings import ClientSettings, ConnectionOptions, SessionMode
 
 ENVIRONMENT = "FJM2_URI"
 DEFAULT_URI = "fjm2://"
 
-_CLIENT = {one.name for one in fields(ClientSettings)} - {"consumer", "keep", "replicas", "outbox"}
+_CLIENT = {one.name for one in fields(ClientSettings)} - {"consumer"}
 _CONSUMER = {one.name for one in fields(ConsumerSettings)}
 
 
@@ -53,29 +53,24 @@ class ConnectionFactory:
         from fjm2.bus.bus import BUS_DEFAULTS
         from fjm2.bus.config import CLIENT_SETTINGS, URI_SETTINGS, BusConfig, check_is_group, unknown_setting
 
-        if "overrides" in options:
+        of_bus: dict[str, Any] = {**options}
+        if "overrides" in of_bus:
             refuse("overrides by an administrator")
-        client = {name: options.pop(name) for name in _CLIENT & options.keys()}
-        consumer = {name: options.pop(name) for name in _CONSUMER & options.keys()}
-        for name in [name for name in options if name not in URI_SETTINGS]:
-            raise unknown_setting(f"{name}={options[name]!r}", name, URI_SETTINGS | CLIENT_SETTINGS)
+        client = {name: of_bus.pop(name) for name in _CLIENT & of_bus.keys()}
+        consumer = {name: of_bus.pop(name) for name in _CONSUMER & of_bus.keys()}
+        for name in [name for name in of_bus if name not in URI_SETTINGS]:
+            raise unknown_setting(f"{name}={of_bus[name]!r}", name, URI_SETTINGS | CLIENT_SETTINGS)
         text = (os.environ.get(ENVIRONMENT) or DEFAULT_URI) if uri is None else uri
         if not isinstance(text, str):
             raise ConfigError(f"uri={uri!r}: expected a text, as in 'fjm2://?interface=eth0'")
         try:
-            self._config = BusConfig.from_uri(with_options(text, options), BUS_DEFAULTS)
+            self._config = BusConfig.from_uri(with_options(text, of_bus), BUS_DEFAULTS)
         except ConfigError as error:
-            if uri is None and os.environ.get(ENVIRONMENT) and not options:
+            if uri is None and os.environ.get(ENVIRONMENT) and not of_bus:
                 raise ConfigError(f"{error} (in {ENVIRONMENT} of the environment)") from None
             raise
         check_is_group(self._config)
-        self._settings = ClientSettings(
-            consumer=settings_with(ConsumerSettings(), **consumer),
-            keep=keep,
-            replicas=replicas,
-            outbox=outbox,
-            **client,
-        )
+        self._settings = ClientSettings(consumer=settings_with(ConsumerSettings(), **consumer), **client)
 
     @property
     def uri(self) -> str:

@@ -37,7 +37,7 @@ from .endpoint import Endpoint
 from .last_values.retaining import Retaining
 from .metadata import refuse
 from .producer import MessageProducer, check_destination
-from .settings import SessionMode, can_be_encoded
+from .settings import OverflowName, SessionMode, can_be_encoded
 from .temporary import QueueInbox
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class SessionCore:
         dest: Destination,
         selector: str | None,
         no_local: bool,
-        overflow: Overflow | str | None,
+        overflow: Overflow | OverflowName | None,
         messages_max: int | None,
         bytes_max: int | None,
         block_s: float | str | None,
@@ -424,7 +424,7 @@ class Session(MessageFactory):
         selector: str | None = None,
         no_local: bool = False,
         *,
-        overflow: Overflow | str | None = None,
+        overflow: Overflow | OverflowName | None = None,
         messages_max: int | None = None,
         bytes_max: int | None = None,
         block_s: float | str | None = None,

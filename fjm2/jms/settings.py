@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.quantities import check_count, seconds_setting
-from fjm2.bus.inbox import ConsumerSettings, settings_with
+from fjm2.bus.inbox import ConsumerSettings, Overflow, settings_with
 from fjm2.messages.object_codec import SAFE_CODEC, ObjectCodec
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+    from fjm2.norm import Fec, Flow, Sync  # at run time, only with a connection: this loads the engine
 
 _REPLICAS: Final = (1, 3, 5)
 OUTBOX_BYTES_LEAST: Final = 32 << 20
@@ -33,6 +34,125 @@ class SessionMode(IntEnum):
     DUPS_OK_ACKNOWLEDGE = 3
     """The same as AUTO_ACKNOWLEDGE, but messages of durable subscriptions are acknowledged many at a time, a little
     later."""
+
+
+Amount: TypeAlias = float | str
+"""A number, or a text with a unit, such as `500ms`, `10Mbit` or `64MiB`."""
+Switch: TypeAlias = bool | Literal["on", "off", "true", "false", "yes", "no"]
+
+OverflowName: TypeAlias = Literal["block", "drop_oldest", "drop_newest"]
+"""An `Overflow`, by its name."""
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """Options of a connection factory. All may be left out."""
+
+    keep: str | os.PathLike[str] | None
+    """Directory of a keeper inside this process."""
+    replicas: int
+    """Number of keepers that the cell has, if that keeper founds one: 1, 3 or 5."""
+    outbox: str | os.PathLike[str] | None
+    """Directory that keeps the connection's own PERSISTENT messages until keepers have stored them."""
+    outbox_bytes_max: int
+    """Number of bytes that all files of the outbox may take."""
+    client_id: str | None
+    """Client id of the connections."""
+    redeliveries_max: int
+    """Greatest number of times that a message is delivered again because a listener raised."""
+    confirm_timeout_s: Amount
+    """Time for which commits and asynchronous sends wait for subscribers to confirm messages."""
+    close_timeout_s: Amount
+    """Time without progress after which a close gives up."""
+    codec: ObjectCodec
+    """Codec of the bodies of object messages."""
+    telemetry: "bool | TracerProvider"
+    """True, or a tracer provider, to record spans of OpenTelemetry."""
+    overflow: Overflow | OverflowName
+    """Behaviour of a full consumer."""
+    messages_max: int
+    """Greatest number of messages that a consumer holds."""
+    bytes_max: int
+    """Greatest number of bytes that the messages of a consumer have."""
+    block_s: Amount
+    """Longest time for which a full consumer holds senders up without taking a message."""
+    interface: str | None
+    """Name or address of the network interface."""
+    ttl: int | str
+    """Number of hops that multicast datagrams may take: 0 keeps them on this host, 1 in this network."""
+    dscp: int | str
+    """Traffic class for routers and switches (RFC 4594)."""
+    loopback: Switch
+    """True if programs on this host receive what is sent."""
+    files_directory: str | None
+    """Folder for files that are received as bodies of messages, until they are saved."""
+    files_bytes_max: Amount
+    """Maximum number of bytes on disk of files that are being received, or belong to messages that are in use."""
+    segment_bytes: Amount
+    """Payload of one datagram in bytes, without headers."""
+    block_segments: int | str
+    """Number of source segments in a block."""
+    fec: "Fec | Literal['none', 'rs', 'nocode']"
+    """Code by which the sender makes parity."""
+    parity_segments: int | str
+    """Maximum number of parity symbols of a block; 0 unless `fec` is `Fec.RS`."""
+    auto_parity: int | str
+    """Number of parity symbols that follow every block, before any receiver requests them."""
+    rate: Amount | None
+    """The same as `rate_bps`, where 0 means no limit."""
+    rate_bps: Amount | None
+    """Highest rate of NORM messages in bits per second; None for no limit."""
+    flow: "Flow | Literal['min', 'named', 'max']"
+    """Receivers that the sender waits for."""
+    window_bytes: Amount
+    """How far the sender may be ahead of the slowest receiver that it waits for, in bytes."""
+    patience_s: Amount
+    """Silence after which others go on without a receiver, until it answers again."""
+    ack_timeout_s: Amount
+    """Silence in seconds after which a receiver is given up and reported."""
+    cc: Switch
+    """Congestion control of RFC 5740 (TFMCC)."""
+    grtt_s: Amount
+    """Estimate of the group's round-trip time in seconds that is used until receivers have answered a probe."""
+    grtt_min_s: Amount
+    """Lower bound of the estimated round-trip time in seconds, however quick answers are."""
+    grtt_max_s: Amount
+    """Upper bound of the estimated round-trip time in seconds, whatever receivers claim."""
+    backoff_factor: int | str
+    """Factor K of RFC 5740: receivers wait up to K round-trip times before a NACK, so that one NACK can serve all."""
+    group_size: int | str
+    """Number of receivers to expect."""
+    robust_factor: int | str
+    """Number of times that a FLUSH, a watermark request or a robust command is sent."""
+    cache_objects: int | str
+    """Maximum number of objects held for repair, including those being sent."""
+    cache_bytes: Amount
+    """Maximum number of bytes held for repair in memory."""
+    stream_bytes: Amount
+    """How much of a stream may be unconfirmed, or wait to be sent, in bytes."""
+    repair_bytes: Amount
+    """How much of a stream is kept beyond that, for receivers that were silent for a while."""
+    sync: "Sync | Literal['current', 'stream', 'all']"
+    """Point at which reception of a sender's objects begins."""
+    unicast_nack: Switch
+    """True to send NACKs and ACKs to the sender alone."""
+    silent: Switch
+    """True to send neither NACKs nor ACKs."""
+    file_directory: str | None
+    """Directory in which to write files while they arrive."""
+    object_bytes_max: Amount
+    """Size in bytes of the largest object accepted in memory."""
+    file_bytes_max: Amount
+    """Size in bytes of the largest file accepted."""
+    stream_bytes_max: Amount
+    """Maximum number of bytes of a stream kept while earlier ones are missing."""
+    total_bytes_max: Amount
+    """Maximum number of bytes of memory for the objects of all senders together."""
+    objects_max: int | str
+    """Number of a sender's newest objects that are received."""
+    senders_max: int | str
+    """Most remote senders known at once."""
+    inactivity_s: Amount
+    """Seconds of silence after which a sender is forgotten and its incomplete objects are lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

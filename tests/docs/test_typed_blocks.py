@@ -19,9 +19,17 @@ from doc_blocks import BLOCKS, ROOT, Block
 
 TYPED_WRONGLY = """
 from fjm2.app import App
-from fjm2.jms import JMSConsumer, TextMessage
+from fjm2.jms import ConnectionFactory, JMSConsumer, JMSContext, TextMessage, Topic
 
 app = App("fjm2://")
+ConnectionFactory(overflow="blok")
+ConnectionFactory(client_di="desk-7")
+ConnectionFactory(flow="always", client_id=7)
+App(fec="reed")
+
+
+def consume(context: JMSContext) -> None:
+    context.create_consumer(Topic("t"), overflow="drop")
 
 
 @app.listener("upper")
@@ -45,10 +53,22 @@ async def use(consumer: JMSConsumer) -> None:
 def wants_bytes(body: bytes) -> None: ...
 """
 """A program with a mistake in each of these lines, which both checkers must find."""
-WRONG_LINES = {13, 14, 18, 21, 22, 23}
+WRONG_LINES = {6, 7, 8, 9, 13, 21, 22, 26, 29, 30, 31}
 
 TYPED_RIGHTLY = """
-from fjm2.jms import JMSConsumer, Message, blocking
+from typing import Unpack
+
+from fjm2.app import App
+from fjm2.jms import ConnectionFactory, ConnectionOptions, JMSConsumer, JMSContext, Message, Overflow, Topic, blocking
+from fjm2.norm import Flow
+
+App("fjm2://", keep="store", overflow=Overflow.BLOCK)
+
+
+def connect(context: JMSContext, **options: Unpack[ConnectionOptions]) -> blocking.ConnectionFactory:
+    ConnectionFactory(rate="10Mbit", grtt_s=0.001, flow=Flow.MIN, cc=True, block_s="5s", keep="store")
+    context.create_consumer(Topic("t"), overflow="drop_oldest")
+    return blocking.ConnectionFactory("fjm2://", keep="store", **options)
 
 
 async def use(consumer: JMSConsumer, message: Message) -> None:

@@ -14,7 +14,7 @@ from fjm2.jms.consumer import check_timeout
 from fjm2.jms.metadata import ConnectionMetaData
 from fjm2.jms.producer import MessageOptions
 from fjm2.jms.requestor import REQUEST_TIMEOUT_S, reply_options
-from fjm2.jms.settings import SessionMode
+from fjm2.jms.settings import OverflowName, SessionMode
 from fjm2.messages.destination import Destination, Queue, Topic
 from fjm2.messages.errors import JMSError
 from fjm2.messages.message import Message
@@ -172,7 +172,7 @@ class JMSContext(MessageFactory, Closable):
         selector: str | None = None,
         no_local: bool = False,
         *,
-        overflow: Overflow | str | None = None,
+        overflow: Overflow | OverflowName | None = None,
         messages_max: int | None = None,
         bytes_max: int | None = None,
         block_s: float | str | None = None,

@@ -1,11 +1,10 @@
 """Connection factories for threads."""
 
-import os
-from typing import Any, NoReturn
+from typing import NoReturn, Unpack
 
 from fjm2.jms import context as aio_context
 from fjm2.jms import factory as aio_factory
-from fjm2.jms.settings import SessionMode
+from fjm2.jms.settings import ConnectionOptions, SessionMode
 
 from .connection import Connection
 from .context import JMSContext

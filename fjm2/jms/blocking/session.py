@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Self
 from fjm2.bus.inbox import Overflow
 from fjm2.bus.statistics import SessionStatistics
 from fjm2.jms import session as aio_session
-from fjm2.jms.settings import SessionMode
+from fjm2.jms.settings import OverflowName, SessionMode
 from fjm2.messages.destination import Destination, Queue, Topic
 from fjm2.messages.message_factory import MessageFactory
 from fjm2.messages.object_codec import ObjectCodec
@@ -70,7 +70,7 @@ class Session(MessageFactory, Closable):
         selector: str | None = None,
         no_local: bool = False,
         *,
-        overflow: Overflow | str | None = None,
+        overflow: Overflow | OverflowName | None = None,
         messages_max: int | None = None,
         bytes_max: int | None = None,
         block_s: float | str | None = None,

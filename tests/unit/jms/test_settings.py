@@ -1,15 +1,17 @@
 """Settings of connection factories: mistakes raise ConfigError with the name, the value and what was expected."""
 
 from dataclasses import fields
-from typing import Any
+from enum import Enum
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from fjm2.base.errors import ConfigError
 from fjm2.bus.config import CLIENT_SETTINGS, URI_SETTINGS
-from fjm2.bus.inbox import ConsumerSettings
-from fjm2.jms import ConnectionFactory
+from fjm2.bus.inbox import ConsumerSettings, Overflow
+from fjm2.jms import ConnectionFactory, ConnectionOptions
 from fjm2.jms.settings import ClientSettings
+from fjm2.norm import Fec, Flow, Sync
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,15 @@ def test_the_settings_of_the_client_are_all_known_to_the_uri() -> None:
     own = {one.name for one in fields(ClientSettings)} - {"consumer"}
     assert own | {one.name for one in fields(ConsumerSettings)} == CLIENT_SETTINGS
     assert not CLIENT_SETTINGS & URI_SETTINGS
+
+
+def test_the_options_for_type_checkers_are_those_of_factories() -> None:
+    assert ConnectionOptions.__annotations__.keys() == URI_SETTINGS | CLIENT_SETTINGS
+
+
+@pytest.mark.parametrize(("name", "words"), [("overflow", Overflow), ("fec", Fec), ("flow", Flow), ("sync", Sync)])
+def test_the_words_for_type_checkers_are_those_of_factories(name: str, words: type[Enum]) -> None:
+    names = {"Fec": Fec, "Flow": Flow, "Sync": Sync, "TracerProvider": object}
+    hints = get_type_hints(ConnectionOptions, localns=names)
+    kind, literal = get_args(hints[name])
+    assert (kind, get_args(literal)) == (words, tuple(one.value for one in words))
