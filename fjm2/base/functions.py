@@ -1,5 +1,7 @@
-"""Checks of what programs pass: functions to be called, bytes to be sent, and types of what is to be returned."""
+"""Checks of what programs pass: functions to be called, bytes to be sent, types of what is to be returned, and names of
+attributes."""
 
+from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
@@ -94,3 +96,25 @@ def type_text(kind: Any) -> str:
     if name == "bytes":
         return name
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+
+
+class FixedAttributes:
+    """Base of objects on which a misspelt option raises AttributeError instead of being ignored.
+
+    Each class lists its own attributes in `__slots__`. A class of an application that derives from one of them may have
+    any. Setting an attribute takes ten times as long as usual: what changes for each message belongs into an object of
+    its own.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        try:
+            object.__setattr__(self, name, value)
+        except AttributeError:
+            if hasattr(type(self), name):  # its setter raised, or it has none
+                raise
+            known = [one for one in dir(type(self)) if getattr(getattr(type(self), one), "fset", None) is not None]
+            meant = get_close_matches(name, known, 1)
+            advice = f": did you mean {meant[0]}?" if meant else ""
+            raise AttributeError(f"a {type(self).__name__} has no attribute {name!r}{advice}") from None

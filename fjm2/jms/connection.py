@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias
 from weakref import WeakSet
 
 from fjm2.base.done import DONE
-from fjm2.base.functions import check_callback
+from fjm2.base.functions import FixedAttributes, check_callback
 from fjm2.base.readings import Counted
 from fjm2.bus.closing import close_timeout_after
 from fjm2.bus.errors import UnconfirmedError
@@ -334,11 +334,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class Connection:
+class Connection(FixedAttributes):
     """One identity on a bus, and the sessions that share it.
 
     It opens by `await connection` or `async with connection`. Nothing is delivered before `start()`.
     """
+
+    __slots__ = ("_core",)
 
     def __init__(self, core: ConnectionCore) -> None:
         """Use a ConnectionFactory instead."""

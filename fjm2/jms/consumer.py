@@ -6,7 +6,7 @@ from functools import wraps
 from types import TracebackType, UnionType
 from typing import Any, Self, TypeVar, cast, get_origin, overload
 
-from fjm2.base.functions import check_callback, check_progress_listener, check_type, type_text
+from fjm2.base.functions import FixedAttributes, check_callback, check_progress_listener, check_type, type_text
 from fjm2.base.quantities import counted, shortened
 from fjm2.bus.inbox import Inbox, MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
@@ -110,8 +110,10 @@ def typed_listener(
     return listen
 
 
-class MessageConsumer:
+class MessageConsumer(FixedAttributes):
     """Receives messages from a destination. `async for message in consumer` ends when the consumer is closed."""
+
+    __slots__ = ("_dispatcher", "_inbox", "_leave", "_no_local", "_ready")
 
     def __init__(
         self,
@@ -278,6 +280,8 @@ def parts_of(consumer: MessageConsumer) -> tuple[Dispatcher, Inbox]:
 
 class JMSConsumer(MessageConsumer):
     """Consumer of a context. It can return bodies instead of messages."""
+
+    __slots__ = ()
 
     @overload
     async def receive_body(self, type: type[_T], timeout: float | None = None) -> _T | None: ...  # noqa: ASYNC109

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, Unpack
 
+from fjm2.base.functions import FixedAttributes
 from fjm2.base.readings import Counted
 from fjm2.bus.closing import close_timeout_after
 from fjm2.bus.inbox import Inbox, Overflow
@@ -45,11 +46,13 @@ class SharedConnection:
         self.users = 0
 
 
-class JMSContext(MessageFactory):
+class JMSContext(FixedAttributes, MessageFactory):
     """A session and its connection in one. It opens by `await context` or `async with context`.
 
     The connection closes with the last context that shares it.
     """
+
+    __slots__ = ("_auto_start", "_is_closed", "_is_closing", "_mode", "_replies", "_sender", "_session", "_shared")
 
     def __init__(self, shared: SharedConnection, mode: SessionMode) -> None:
         """Use a ConnectionFactory, or `create_context` of another context, instead."""

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Unpack
 from urllib.parse import quote, unquote
 
 from fjm2.base.errors import ConfigError
+from fjm2.base.functions import FixedAttributes
 from fjm2.bus.inbox import ConsumerSettings, settings_with
 
 from .connection import Connection, ConnectionCore, mode_of
@@ -22,7 +23,7 @@ _CLIENT = {one.name for one in fields(ClientSettings)} - {"consumer"}
 _CONSUMER = {one.name for one in fields(ConsumerSettings)}
 
 
-class ConnectionFactory:
+class ConnectionFactory(FixedAttributes):
     """Creates connections to the bus at `uri`. The default is FJM2_URI of the environment, or the default bus if that
     is unset or empty.
 
@@ -39,15 +40,9 @@ class ConnectionFactory:
     connection at a time uses a directory. Its files take `outbox_bytes_max` bytes at most.
     """
 
-    def __init__(
-        self,
-        uri: str | None = None,
-        *,
-        keep: str | os.PathLike[str] | None = None,
-        replicas: int = 1,
-        outbox: str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> None:
+    __slots__ = ("_config", "_settings")
+
+    def __init__(self, uri: str | None = None, **options: Unpack[ConnectionOptions]) -> None:
         """Check the settings, and raise ConfigError if one is wrong. Nothing is opened yet."""
         # Importing these loads the NORM engine. Programs that only handle messages need not wait for it.
         from fjm2.bus.bus import BUS_DEFAULTS

@@ -118,6 +118,8 @@ def _put_properties(message: Message, properties: Mapping[str, PropertyValue]) -
 class MessageDefaults(SendOptions):
     """Headers and properties that override those of every message sent."""
 
+    __slots__ = ("_has_defaults", "_is_correlation_text", "_template")
+
     def __init__(self) -> None:
         super().__init__()
         self._template = Message()
@@ -267,6 +269,8 @@ class MessageDefaults(SendOptions):
 class AnyJMSProducer(MessageDefaults):
     """Common part of the `JMSProducer` for asyncio and that for threads, which wait for room in different ways."""
 
+    __slots__ = ("_async_listener", "_frame_body", "_frames_bodies", "_outbox", "_retaining")
+
     def __init__(self, outbox: Outbox, retaining: Retaining) -> None:
         super().__init__()
         self._outbox = outbox
@@ -413,6 +417,8 @@ class JMSProducer(AnyJMSProducer):
     Every option can be set as a property, or by `set_...`, which returns the producer.
     """
 
+    __slots__ = ()
+
     def send(
         self,
         dest: Destination,
@@ -484,13 +490,13 @@ class JMSProducer(AnyJMSProducer):
             await self._retaining.admit(post[0], need)
         if messages is None:
             waiting = self._outbox.put_many(post)
-            self._sent += messages_in(post)
+            self._sends.messages += messages_in(post)
             if waiting is not None:
                 await self._wait(waiting)
             return self
         for one, message in zip(posts_of(post), messages, strict=True):
             waiting = self._outbox.put_async(one, message, listener, self._outbox.completions.new_outcome())
-            self._sent += 1
+            self._sends.messages += 1
             if waiting is not None:
                 await self._wait(waiting)
         return self
@@ -498,7 +504,7 @@ class JMSProducer(AnyJMSProducer):
     @named("JMSProducer.send")
     async def _put(self, post: Post) -> Self:
         waiting = self._outbox.put(post)
-        self._sent += 1
+        self._sends.messages += 1
         if waiting is not None:
             await self._wait(waiting)
         return self
@@ -513,7 +519,7 @@ class JMSProducer(AnyJMSProducer):
     @named("JMSProducer.send")
     async def _put_told(self, post: Post, message: Message | None, listener: CompletionListener) -> Self:
         waiting = self._outbox.put_async(post, message, listener, self._outbox.completions.new_outcome())
-        self._sent += 1
+        self._sends.messages += 1
         if waiting is not None:
             await self._wait(waiting)
         return self

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypedDict
 from weakref import ref
 
+from fjm2.base.functions import FixedAttributes
 from fjm2.base.logs import Log
 from fjm2.base.quantities import counted, duration_text
 from fjm2.bus.completions import CompletionListener, check_listener
@@ -131,8 +132,28 @@ def _is_running(caller: _Caller) -> bool:
     return caller.is_alive() if isinstance(caller, threading.Thread) else not caller.done()
 
 
-class SendOptions:
+class Sends:
+    """Counters of one producer."""
+
+    __slots__ = ("messages", "waited_s", "waits")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        """Number of messages sent."""
+        self.waits = 0
+        """Number of sends that waited for room."""
+        self.waited_s = 0.0
+        """Time for which they waited, in seconds."""
+
+    def note_wait(self, seconds: float) -> None:
+        self.waits += 1
+        self.waited_s += seconds
+
+
+class SendOptions(FixedAttributes):
     """Options of a producer. They apply to each send that has no values of its own."""
+
+    __slots__ = ("_creator", "_delivery_delay", "_flags", "_priority", "_sends", "_setter", "_time_to_live")
 
     def __init__(self) -> None:
         self._creator = ref(_caller())
@@ -142,18 +163,17 @@ class SendOptions:
         self._priority = DEFAULT_PRIORITY
         self._time_to_live = 0
         self._delivery_delay = 0
-        self._sent = 0
-        self._waits = 0
-        self._waited_s = 0.0
+        self._sends = Sends()
 
     def statistics(self) -> ProducerStatistics:
         """Return counters since the producer was created."""
-        return ProducerStatistics(messages_sent=self._sent, sends_waited=self._waits, waited_s=self._waited_s)
+        sends = self._sends
+        return ProducerStatistics(messages_sent=sends.messages, sends_waited=sends.waits, waited_s=sends.waited_s)
 
     def _state(self) -> str:
         """Return the number of messages sent and the options that are not the default, for `repr`."""
         options = (
-            counted(self._sent, "message") + " sent" if self._sent else "",
+            counted(self._sends.messages, "message") + " sent" if self._sends.messages else "",
             "" if self._flags & PERSISTENT else "NON_PERSISTENT",
             "" if self._priority == DEFAULT_PRIORITY else f"priority {self._priority}",
             f"time to live {duration_text(self._time_to_live / 1000)}" if self._time_to_live else "",
@@ -187,15 +207,13 @@ class SendOptions:
         try:
             await waiting
         finally:
-            self._waits += 1
-            self._waited_s += perf_counter() - began
+            self._sends.note_wait(perf_counter() - began)
 
     def _note_sent(self, waited_s: float | None, messages: int = 1) -> None:
         """Count messages of the blocking API, and the seconds that it waited for room; None if it did not wait."""
-        self._sent += messages
+        self._sends.messages += messages
         if waited_s is not None:
-            self._waits += 1
-            self._waited_s += waited_s
+            self._sends.note_wait(waited_s)
 
     def _chosen(
         self, delivery_mode: int | None, priority: int | None, time_to_live: int | None
@@ -277,6 +295,8 @@ class SendOptions:
 class AnyProducer(SendOptions):
     """Common part of the `MessageProducer` for asyncio and that for threads, which wait for room in different ways."""
 
+    __slots__ = ("_destination", "_is_closed", "_outbox", "_retaining")
+
     def __init__(self, outbox: Outbox, retaining: Retaining, destination: Destination | None) -> None:
         super().__init__()
         self._outbox = outbox
@@ -349,6 +369,8 @@ class AnyProducer(SendOptions):
 class MessageProducer(AnyProducer):
     """Sends messages to its destination or, if it has none, to the destination that each send names."""
 
+    __slots__ = ()
+
     async def send(
         self,
         message: Any,
@@ -378,7 +400,7 @@ class MessageProducer(AnyProducer):
             if retain is not False:
                 await self._retaining.admit(post[0], need_of(message))
             waiting = self._put(post, message, on_complete)
-        self._sent += 1
+        self._sends.messages += 1
         if waiting is not None:
             await self._wait(waiting)
 
@@ -409,7 +431,7 @@ class MessageProducer(AnyProducer):
         if retain is not False:
             await self._retaining.admit(post[0], need_of_all(bodies))
         waiting = self._outbox.put_many(post)
-        self._sent += messages_in(post)
+        self._sends.messages += messages_in(post)
         if waiting is not None:
             await self._wait(waiting)
 
@@ -438,7 +460,7 @@ class MessageProducer(AnyProducer):
             destination, flags, level, lifetime = self._options(dest, delivery_mode, priority, time_to_live)
             outcome = outbox.completions.new_outcome()
             waiting = outbox.send(message, destination, flags, level, lifetime, outcome)
-        self._sent += 1
+        self._sends.messages += 1
         if waiting is None or isinstance(waiting, Room):
             return outcome  # which comes after there was room
         return _both(asyncio.ensure_future(self._wait(waiting)), outcome)
@@ -449,14 +471,14 @@ class MessageProducer(AnyProducer):
             return asyncio.ensure_future(self._send_value_later(post, message, need))
         outcome = self._outbox.completions.new_outcome()
         waiting = self._outbox.put_async(post, message, None, outcome)
-        self._sent += 1
+        self._sends.messages += 1
         return outcome if waiting is None else _both(asyncio.ensure_future(self._wait(waiting)), outcome)
 
     async def _send_value_later(self, post: Post, message: object, need: Need) -> None:
         await self._retaining.room_for(post[0], need)
         outcome = self._outbox.completions.new_outcome()
         waiting = self._outbox.put_async(post, message, None, outcome)
-        self._sent += 1
+        self._sends.messages += 1
         if waiting is not None:
             await self._wait(waiting)
         await outcome

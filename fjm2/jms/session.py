@@ -7,6 +7,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
+from fjm2.base.functions import FixedAttributes
 from fjm2.base.quantities import counted, shortened
 from fjm2.bus.inbox import Inbox, Overflow, settings_with
 from fjm2.bus.statistics import SessionStatistics
@@ -363,9 +364,11 @@ class SessionCore:
         self._state = state
 
 
-class Session(MessageFactory):
+class Session(FixedAttributes, MessageFactory):
     """A session, with one order of sending, one order of receiving and one transaction. Leaving `async with session`
     closes it."""
+
+    __slots__ = ("_core",)
 
     def __init__(self, core: SessionCore) -> None:
         """Use `connection.create_session()` instead."""

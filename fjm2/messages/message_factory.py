@@ -16,6 +16,8 @@ from .text_message import TextMessage
 class MessageFactory:
     """Makes messages and destinations. It does no I/O, so that the asyncio and blocking APIs share it."""
 
+    __slots__ = ()
+
     def _check_usable(self) -> ObjectCodec:
         """Return the codec of object messages. Raise IllegalStateError if the session or context is closed."""
         raise NotImplementedError

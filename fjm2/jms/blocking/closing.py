@@ -7,6 +7,8 @@ from typing import Self
 class Closable:
     """Base of objects that are closed at the end of their `with` block."""
 
+    __slots__ = ()
+
     def close(self) -> None:
         raise NotImplementedError
 

@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from fjm2.base.functions import check_callback
+from fjm2.base.functions import FixedAttributes, check_callback
 from fjm2.base.readings import Counted
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.jms import connection as aio_connection
@@ -17,8 +17,10 @@ from .loop_thread import call, run
 from .session import Session
 
 
-class Connection(Closable):
+class Connection(FixedAttributes, Closable):
     """One identity on a bus, and the sessions that share it. Nothing is delivered before `start()`."""
+
+    __slots__ = ("_exception_listener", "_inner", "_threads")
 
     def __init__(self, inner: aio_connection.Connection) -> None:
         """Use a ConnectionFactory instead. The connection is open from the start."""

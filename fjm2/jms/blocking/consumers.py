@@ -5,7 +5,7 @@ from functools import partial
 from types import UnionType
 from typing import Any, Self, TypeVar, cast, overload
 
-from fjm2.base.functions import check_callback, check_progress_listener, check_type
+from fjm2.base.functions import FixedAttributes, check_callback, check_progress_listener, check_type
 from fjm2.bus.inbox import MessageListener
 from fjm2.bus.statistics import ConsumerStatistics
 from fjm2.jms import consumer as aio_consumer
@@ -27,8 +27,10 @@ _T = TypeVar("_T")
 _M = TypeVar("_M", bound=Message)
 
 
-class MessageConsumer(Closable):
+class MessageConsumer(FixedAttributes, Closable):
     """Receives messages. `for message in consumer` ends when the consumer is closed."""
+
+    __slots__ = ("_inner", "_on_progress", "_receiver", "_threads")
 
     def __init__(self, inner: aio_consumer.MessageConsumer, threads: SessionThreads) -> None:
         self._inner = inner
@@ -164,6 +166,8 @@ class Batches:
 
 class JMSConsumer(MessageConsumer):
     """A consumer of a context, which also returns bodies."""
+
+    __slots__ = ()
 
     _inner: aio_consumer.JMSConsumer
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, Unpack
 
+from fjm2.base.functions import FixedAttributes
 from fjm2.base.readings import Counted
 from fjm2.bus.inbox import Overflow
 from fjm2.bus.statistics import ConnectionStatistics
@@ -32,8 +33,10 @@ from .session import threads_of as session_threads_of
 from .temporary import TemporaryQueue, TemporaryTopic
 
 
-class JMSContext(MessageFactory, Closable):
+class JMSContext(FixedAttributes, MessageFactory, Closable):
     """A session and its connection in one. The connection closes with the last context that shares it."""
+
+    __slots__ = ("_connection", "_inner", "_sender", "_session", "_shared_threads", "_threads")
 
     def __init__(self, inner: aio_context.JMSContext, connection: Connection) -> None:
         """Use a ConnectionFactory, or another context, instead. The context is open from the start."""

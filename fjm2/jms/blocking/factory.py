@@ -2,6 +2,7 @@
 
 from typing import NoReturn, Unpack
 
+from fjm2.base.functions import FixedAttributes
 from fjm2.jms import context as aio_context
 from fjm2.jms import factory as aio_factory
 from fjm2.jms.settings import ConnectionOptions, SessionMode
@@ -11,19 +12,13 @@ from .context import JMSContext
 from .loop_thread import call
 
 
-class ConnectionFactory:
+class ConnectionFactory(FixedAttributes):
     """Creates connections and contexts that are open. Takes the arguments of `fjm2.jms.ConnectionFactory`."""
 
-    def __init__(
-        self,
-        uri: str | None = None,
-        *,
-        keep: str | os.PathLike[str] | None = None,
-        replicas: int = 1,
-        outbox: str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> None:
-        self._inner = aio_factory.ConnectionFactory(uri, keep=keep, replicas=replicas, outbox=outbox, **options)
+    __slots__ = ("_inner",)
+
+    def __init__(self, uri: str | None = None, **options: Unpack[ConnectionOptions]) -> None:
+        self._inner = aio_factory.ConnectionFactory(uri, **options)
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -47,6 +47,8 @@ def _wait_for_room(threads: SessionThreads, dest: Destination | None, retain: Re
 class MessageProducer(AnyProducer, Closable):
     """Sends messages to its destination or, if it has none, to the destination that each send names."""
 
+    __slots__ = ("_threads",)
+
     def __init__(self, threads: SessionThreads, destination: Destination | None) -> None:
         super().__init__(threads.core.outbox, threads.core.retaining, destination)
         self._threads = threads
@@ -133,6 +135,8 @@ class MessageProducer(AnyProducer, Closable):
 
 class JMSProducer(AnyJMSProducer):
     """Sends messages of a context to any destination. Cheap to create, and needs no closing."""
+
+    __slots__ = ("_threads",)
 
     def __init__(self, threads: SessionThreads) -> None:
         super().__init__(threads.core.outbox, threads.core.retaining)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, Self
 
+from fjm2.base.functions import FixedAttributes
 from fjm2.bus.inbox import Overflow
 from fjm2.bus.statistics import SessionStatistics
 from fjm2.jms import session as aio_session
@@ -21,9 +22,11 @@ from .session_threads import SessionThreads
 from .temporary import TemporaryQueue, TemporaryTopic
 
 
-class Session(MessageFactory, Closable):
+class Session(FixedAttributes, MessageFactory, Closable):
     """A session, with one order of sending, one order of receiving and one transaction. Leaving `with session` closes
     it."""
+
+    __slots__ = ("_inner", "_threads")
 
     def __init__(self, inner: aio_session.Session, threads: ConnectionThreads) -> None:
         self._inner = inner
