@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from fjm2.base.quantities import counted, one_line
 from fjm2.base.tables import Column, Row, print_table
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.inspection import read_journal
+from fjm2.store.opening import Owner
 
 from .support.bus_link import say
 from .support.common import run
@@ -75,7 +77,8 @@ def adopt(directory: Path, uri: str, folder: Path | None, dry_run: bool, accept_
 
 async def _adopt(directory: Path, folder: Path, uri: str, dry_run: bool, accept_loss: bool, as_json: bool) -> int:
     with store_errors(), OsDisk(directory, read_only=True) as disk:
-        journal = await asyncio.to_thread(read_journal, disk, accept_loss=accept_loss)
+        is_store = partial(Owner.KEEPER.check, directory)
+        journal = await asyncio.to_thread(read_journal, disk, accept_loss=accept_loss, check=is_store)
         past = await asyncio.to_thread(PastCell, journal, disk)
         survey = await asyncio.to_thread(survey_of, past, journal, disk, time.time_ns() // 1_000_000)
         waiting = await asyncio.to_thread(left_in, folder, survey)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Final
@@ -15,7 +16,7 @@ from fjm2.store.config import StoreConfig
 from fjm2.store.disk import SECTOR_BYTES
 from fjm2.store.errors import StoreInUseError
 from fjm2.store.journal import Journal
-from fjm2.store.opening import open_journal
+from fjm2.store.opening import Owner, open_journal
 
 from .kept_frames import KeptFrames, all_kept
 from .last_values.stored_values import stored_values
@@ -70,7 +71,7 @@ def open_store(directory: Path, config: StoreConfig) -> OpenStore:
     disk = MeasuredDisk(directory)
     try:
         random = SystemRandom()
-        journal = open_journal(disk, config, random)
+        journal = open_journal(disk, config, random, check=partial(Owner.KEEPER.check, directory))
         for damage in journal.recovered.notes if journal.recovered else ():
             log.tell(logging.WARNING, "store_repaired", f"{damage}; nothing is lost", damage.file, file=damage.file)
         try:

@@ -8,6 +8,7 @@ from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.store.config import Need
 from fjm2.store.disk import Disk
+from fjm2.store.format.identity import producer_id_of
 from fjm2.store.journal import Journal
 from fjm2.store.reader import Read
 from fjm2.store.runs import Run
@@ -18,7 +19,6 @@ from .outbox_lane import Recovered
 LIVES: Final = 128
 """Added to a lane, it names the ledger of the lane's lives."""
 _READ_BYTES: Final = 1 << 20
-_ID_BYTES: Final = 8
 
 
 class Append(Protocol):
@@ -34,7 +34,7 @@ class OutboxStore:
     def __init__(self, journal: Journal, append: Append) -> None:
         self._journal = journal
         self._append = append
-        self.producer_id: Final = producer_of(journal)
+        self.producer_id: Final = producer_id_of(journal.identity)
 
     def append(self, messages: dict[int, tuple[int, list[bytes]]]) -> int | None:
         """Write messages of lanes, each with the number of the first one. Return the LSN, or None without room."""
@@ -66,17 +66,12 @@ class OutboxStore:
         return Ledger(self.producer_id, 0, LIVES + lane)
 
 
-def producer_of(journal: Journal) -> int:
-    """Return the producer id of an outbox: it was drawn when its directory was founded."""
-    return int.from_bytes(journal.identity.keeper_id[:_ID_BYTES], "big")
-
-
 def recover_lane(journal: Journal, disk: Disk, lane: int) -> Recovered:
     """Return the content of a lane when the outbox is opened. Raise ConfigError if it is not that of an outbox.
 
     Messages are given up in order. Some of those come back after a restart, and leave holes before all that wait.
     """
-    producer_id = producer_of(journal)
+    producer_id = producer_id_of(journal.identity)
     messages, lives = Ledger(producer_id, 0, lane), Ledger(producer_id, 0, LIVES + lane)
     accepted = _last(journal, messages)
     live = journal.live(messages, 1, accepted + 1)

@@ -1,6 +1,6 @@
 """Offline looks at a store: what is damaged, all messages, and its journal. None of them changes anything."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -76,12 +76,16 @@ def export(disk: Disk, *, accept_loss: bool = False) -> Iterator[ExportedMessage
                     yield ExportedMessage(ledger, sequence, frame)
 
 
-def read_journal(disk: Disk, *, accept_loss: bool = False) -> Journal:
-    """Return the journal of a store, only to be read. With `accept_loss` what is damaged is left out.
+def read_journal(
+    disk: Disk, *, accept_loss: bool = False, check: Callable[[Recovered], None] = lambda _: None
+) -> Journal:
+    """Return the journal of a store, only to be read. With `accept_loss` what is damaged is left out. `check` may
+    refuse what was recovered: it raises.
 
     Raises ConfigError if there is no store, and DamagedStoreError if it is damaged, unless the loss is accepted.
     """
     found = recover(disk)
+    check(found)
     if found.damages and not accept_loss:
         raise damaged(found.damages)
     if found.identity is None:

@@ -1,5 +1,7 @@
 """Opening a store: recovery, then the few writes that make what was recovered sure."""
 
+from collections.abc import Callable
+from enum import Enum
 from random import Random
 
 from fjm2.base.errors import ConfigError
@@ -8,7 +10,7 @@ from .config import RESERVED_SEGMENTS, StoreConfig
 from .disk import Disk
 from .errors import NoRoomError
 from .format.batches import SEGMENT_HEAD_BYTES, SegmentHead, encode_segment_head
-from .format.identity import Identity, write_identity
+from .format.identity import Identity, producer_id_of, write_identity
 from .journal import Journal
 from .recovery import FAILED, Recovered, recover
 from .runs import KEEPER_ID_BYTES
@@ -18,6 +20,32 @@ from .writes import NO_ROOM, SegmentWrite
 
 _PIECE_BYTES = 1 << 20
 _INCARNATION_BITS = 64
+
+
+class Owner(Enum):
+    """Kinds of directories that hold a store."""
+
+    KEEPER = "the store of a keeper"
+    OUTBOX = "the outbox of a publisher"
+
+    def check(self, place: object, found: Recovered) -> None:
+        """Raise ConfigError if what was recovered in a directory is of the other kind."""
+        other = _owner_of(found)
+        if other not in (None, self):
+            raise ConfigError(
+                f"{place}: this directory is {other.value}: expected {self.value}, or an empty directory; nothing was "
+                "changed. Name another directory"
+            )
+
+
+def _owner_of(found: Recovered) -> Owner | None:
+    """Return the owner of a store; None if it holds nothing that tells. Only an outbox has messages of its own id."""
+    if found.identity is None:
+        return None
+    contents, own_id = found.snapshot.contents, producer_id_of(found.identity)
+    if any(ledger.producer_id == own_id for ledger in contents.ledgers):
+        return Owner.OUTBOX
+    return Owner.KEEPER if found.identity.cell_id or contents.ledgers or contents.promises else None
 
 
 class DamagedStoreError(ConfigError):
@@ -35,18 +63,19 @@ def open_journal(
     keeper_id: bytes | None = None,
     accept_loss: bool = False,
     renew: bool = False,
+    check: Callable[[Recovered], None] = lambda _: None,
 ) -> Journal:
     """Open the store in a directory, or found one in an empty directory.
 
     `keeper_id` is the id that the store must have, or gets if it is founded; None takes any. With `accept_loss` all of
     a damaged store is read, and it is opened without what is lost. `renew` draws a new incarnation: a peer has heard of
-    batches that the store does not have. `identity.incarnation` of the journal tells whether the store is amnesiac: it
-    is new then.
+    batches that the store does not have. `check` raises ConfigError if what was recovered is not to be opened.
+    `identity.incarnation` of the journal tells whether the store is amnesiac: it is new then.
 
     Raises DamagedStoreError and ConfigError before anything is changed on the disk, and ConfigError if the disk fails.
     """
     try:
-        return _open(disk, config, random, keeper_id, accept_loss, renew)
+        return _open(disk, config, random, keeper_id, accept_loss, renew, check)
     except OSError as error:
         name = error.filename or "the directory of the store"
         if error.errno in NO_ROOM:
@@ -57,9 +86,16 @@ def open_journal(
 
 
 def _open(
-    disk: Disk, config: StoreConfig, random: Random, keeper_id: bytes | None, accept_loss: bool, renew: bool
+    disk: Disk,
+    config: StoreConfig,
+    random: Random,
+    keeper_id: bytes | None,
+    accept_loss: bool,
+    renew: bool,
+    check: Callable[[Recovered], None],
 ) -> Journal:
     found = recover(disk)
+    check(found)
     if found.damages and not accept_loss:
         raise damaged(found.damages)
     if accept_loss:

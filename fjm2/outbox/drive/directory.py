@@ -1,6 +1,7 @@
 """The directory of an outbox: its lock, and the journal in it."""
 
 import logging
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Final, NamedTuple
@@ -10,7 +11,7 @@ from fjm2.store.config import StoreConfig
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.inspection import read_journal
 from fjm2.store.journal import Journal
-from fjm2.store.opening import open_journal
+from fjm2.store.opening import Owner, open_journal
 
 from ..outbox_lane import Recovered
 from ..outbox_store import recover_lane
@@ -48,7 +49,9 @@ def open_outbox(directory: Path, bytes_max: int) -> OpenOutbox:
     """
     disk = OsDisk(directory)
     try:
-        journal = open_journal(disk, config_of(bytes_max), SystemRandom())
+        journal = open_journal(
+            disk, config_of(bytes_max), SystemRandom(), check=partial(Owner.OUTBOX.check, f"outbox={directory}")
+        )
         for damage in journal.recovered.notes if journal.recovered else ():
             log.tell(logging.WARNING, "outbox_repaired", f"{damage}; nothing is lost", damage.file, file=damage.file)
         return OpenOutbox(disk, journal, {lane: recover_lane(journal, disk, lane) for lane in range(LANES)})

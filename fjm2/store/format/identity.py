@@ -11,6 +11,7 @@ IDENTITY = "identity"
 VERSION = 1
 _FORMAT = Struct(">4sII16sQQ")
 _CHECKED = 8
+_PRODUCER_ID_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class Identity:
         content = _FORMAT.pack(b"", 0, VERSION, self.keeper_id, self.incarnation, self.cell_id)[_CHECKED:]
         checksum = checksum_of(PREFERRED, [content])
         return PREFERRED.magic(b"FJI") + checksum.to_bytes(4, "big") + content
+
+
+def producer_id_of(identity: Identity) -> int:
+    """Return the producer id of the outbox in a store."""
+    return int.from_bytes(identity.keeper_id[:_PRODUCER_ID_BYTES], "big")
 
 
 def parse_identity(data: bytes) -> Identity | None:
