@@ -58,7 +58,7 @@ def of_traces(warehouse: Warehouse, bench_runs: Iterable[str]) -> list[Plot]:
                 others,
                 "source",
                 "bytes",
-                "captures",
+                "traffic",
                 "Traffic over time",
                 "Traffic of programs outside of benchmarks: the payload that subscribers received and publishers "
                 "sent, or whole datagrams where only these are known.",

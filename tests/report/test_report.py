@@ -46,10 +46,10 @@ KEYS = {
     "thesis-4-3-1",
     "repair-by-loss",
     "gateways",
-    "captures",
+    "traffic",
     "run-trial",
 }
-OF_TRACES = {"repair-by-loss", "gateways", "captures", "run-trial"}
+OF_TRACES = {"repair-by-loss", "gateways", "traffic", "run-trial"}
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_repair_follows_from_the_counters_of_the_runs(warehouse: Path, report: P
     assert "alone" not in {run for point in points for run in point["runs"].split()}
 
 
-@pytest.mark.parametrize(("key", "counter"), [("gateways", "bytes_sent"), ("captures", "bytes")])
+@pytest.mark.parametrize(("key", "counter"), [("gateways", "bytes_sent"), ("traffic", "bytes")])
 def test_traffic_over_time_follows_from_the_minutes(warehouse: Path, report: Path, key: str, counter: str) -> None:
     minutes = parquet(warehouse, "aggregates/by_minute")
     points = rows_of(report, key)

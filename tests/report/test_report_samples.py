@@ -146,7 +146,7 @@ def test_a_dot_a_process_is_not_drawn_beside_its_samples(tmp_path: Path, minutes
     rows = minutes_of("short", *minutes)
     made_warehouse.write(tmp_path, "aggregates/by_minute", rows, made_warehouse.schema_of(rows[0]))
     keys = {plot.key for plot in trace_plots.of_traces(store, ())}
-    assert keys == {"run-short"} | ({"captures"} if shown else set())
+    assert keys == {"run-short"} | ({"traffic"} if shown else set())
 
 
 def test_a_page_of_many_points_stays_small(report: Path) -> None:
