@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from .base.interrupts import INTERRUPTED, end_at_interrupts, leaving_at_interrupts
+from .base.interrupts import INTERRUPTED, end_at_interrupts, importing
 from .base.missing_extras import end_for_lack_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _EXTRAS: Final = {"fjm2admin": "admin", "fjm2-bench": "bench", "fjm2d": "gateway
 def _start(name: str) -> None:
     try:
         try:
-            with leaving_at_interrupts():
+            with importing():
                 program = import_module(MODULES[name])
             _run(program.main, name)
         finally:

@@ -5,6 +5,7 @@ everywhere, and at the end there may be no standard error any more.
 """
 
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -22,16 +23,31 @@ def _can_set() -> bool:
 
 
 @contextlib.contextmanager
-def leaving_at_interrupts() -> Iterator[None]:
-    """While this lasts, let Ctrl-C end the process at once and without a word. Use it around imports."""
-    if not _can_set():
+def importing() -> Iterator[None]:
+    """Use this around the imports of a program: Ctrl-C ends the process at once and without a word, and the garbage
+    collector never looks at what they make, which stays. Its visits take a quarter of the time of a program's start."""
+    with _uncollected():
+        if not _can_set():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    if not gc.isenabled():
         yield
         return
-    before = signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    gc.disable()
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        gc.freeze()
+        gc.enable()
 
 
 def end_at_interrupts() -> None:

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 import click
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
 
 from fjm2.base.quantities import counted
 from fjm2.norm import ReceiverConfig, Session, Sync
@@ -268,6 +266,10 @@ def _progress(session: Session, output: OutputDirectory, is_hidden: bool) -> Ite
     if is_hidden:
         yield
         return
+    # Only now: what is seldom shown takes a while to load.
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
+
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("waiting", total=None)

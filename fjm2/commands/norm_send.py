@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from fjm2.base.errors import ConfigError
 from fjm2.norm import Fec, SenderConfig, Session
@@ -214,6 +212,13 @@ async def _report_trouble(session: Session, failed: list[int]) -> None:
 @contextmanager
 def _progress(session: Session, total: int, is_hidden: bool) -> Iterator[None]:
     """Show a progress bar on the terminal, with the number of repairs."""
+    if is_hidden:
+        yield
+        return
+    # Only now: what is seldom shown takes a while to load.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -222,9 +227,6 @@ def _progress(session: Session, total: int, is_hidden: bool) -> Iterator[None]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[repairs]} repairs"),
     )
-    if is_hidden:
-        yield
-        return
     with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
         task = bar.add_task("sending", total=total, repairs=0)
 

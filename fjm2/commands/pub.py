@@ -7,16 +7,6 @@ from time import monotonic
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
 
 from fjm2.base.quantities import counted
 from fjm2.bus.bus import Bus
@@ -184,6 +174,10 @@ def _file_progress(message: FileMessage, is_hidden: bool) -> Iterator[None]:
     if is_hidden:
         yield
         return
+    # Only now: what is seldom shown takes a while to load.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
     columns = (TextColumn("sending"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=message.size)
@@ -252,6 +246,9 @@ def _progress(tally: _Tally, total: int | None, is_hidden: bool) -> Iterator[Non
     if is_hidden:
         yield
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (
         TextColumn("sending"),
         BarColumn(),

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import click
 
-from fjm2.base.interrupts import leaving_at_interrupts
+from fjm2.base.interrupts import importing
 
 
 class LazyCommands(MutableMapping[str, click.Command]):
@@ -18,7 +18,7 @@ class LazyCommands(MutableMapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         found = self._found[name]
         if isinstance(found, str):
-            with leaving_at_interrupts():
+            with importing():
                 command: click.Command = getattr(import_module(found), name)
             self._found[name] = found = command
         return found

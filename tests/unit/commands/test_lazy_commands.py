@@ -25,6 +25,22 @@ def test_who_asks_for_one_does_not_wait_for_the_others() -> None:
     )
 
 
+PUBLISHING = """
+import gc
+import sys
+from fjm2.commands import main
+before = gc.get_freeze_count()
+assert main(["pub", "--help"], standalone_mode=False) == 0
+print("rich" in sys.modules, gc.isenabled(), gc.get_freeze_count() - before > 10_000, file=sys.stderr)
+"""
+
+
+def test_who_publishes_waits_neither_for_the_progress_bar_nor_for_the_garbage_collector() -> None:
+    words = [sys.executable, "-W", "error", "-c", PUBLISHING]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr.split() == ["False", "True", "True"]
+
+
 def test_all_of_them_are_there_under_their_names() -> None:
     assert isinstance(main, click.Group)
     assert len(main.commands) > 10
