@@ -17,7 +17,7 @@ from rich.console import Console
 
 from fjm2 import __version__
 from fjm2.base import logs
-from fjm2.base.interrupts import end_at_interrupts, leaving_at_interrupts
+from fjm2.base.interrupts import end_at_interrupts, importing
 from fjm2.base.quantities import counted
 from fjm2.base.tables import Column, Row, print_table
 from fjm2.errors import ConfigError
@@ -82,7 +82,7 @@ def run(path: Path | None) -> None:
              fjm2d run --config site.toml
              FJM2D_LAN_INTERFACE=eth1 FJM2D_WAN_RATE=50mbit fjm2d run --config site.toml
     """
-    with leaving_at_interrupts():
+    with importing():
         from .service import Service  # slow to import, and the other commands do not need it
 
     path = _found(path)

@@ -1,5 +1,6 @@
 """Fixtures and hooks for all tests: Hypothesis profiles, free ports, optional tools, and no skipping in CI."""
 
+import atexit
 import gc
 import logging
 import os
@@ -155,11 +156,7 @@ def pytest_runtestloop() -> None:
     """From the first test on, let the garbage collector look at new objects."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Let the interpreter collect everything at its end. Libraries of extensions complain of objects that stay."""
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)  # libraries of extensions complain of objects that stay until the interpreter's end
 
 
 @pytest.hookimpl(optionalhook=True)
