@@ -25,7 +25,7 @@ class End(Enum):
     """End of an outage."""
 
     BACK = "it confirms again"
-    GONE = "it is gone"
+    GONE = "this subscriber left, or is not heard of any more"
     CLOSED = "this connection is closed"
 
 

@@ -253,7 +253,7 @@ async def test_one_that_leaves_ends_its_outage() -> None:
     await soon(lambda: sender.errors)
     bus.subscribers = frozenset((OTHER,))
     bus.lanes.tick()
-    assert "it is gone" in str(sender.errors[1])
+    assert "this subscriber left, or is not heard of any more" in str(sender.errors[1])
     bus.subscribers = frozenset((DESK, OTHER))
     sender.send()
     await soon(lambda: len(sender.errors) == 3)
@@ -278,7 +278,7 @@ async def test_one_that_is_gone_before_others_confirm_is_not_reported_again() ->
     assert len(texts) == 3
     assert "'desk-7'" in texts[0]
     assert "'desk-7'" in texts[1]
-    assert "it is gone" in texts[1]
+    assert "this subscriber left, or is not heard of any more" in texts[1]
     assert "1 subscriber did not confirm" in texts[2]
     assert "'desk-7'" not in texts[2]
 
