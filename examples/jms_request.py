@@ -4,10 +4,12 @@ python examples/jms_request.py --serve 1
 python examples/jms_request.py "how are you?"
 """
 
+import contextlib
+
 import click
 
 import fjm2
-from fjm2.jms import ConnectionFactory, JMSContext, TextMessage, Topic
+from fjm2.jms import ConnectionFactory, InvalidDestinationError, JMSContext, TextMessage, Topic
 
 URI = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0"
 TOPIC = Topic("questions")
@@ -43,7 +45,8 @@ async def reply(context: JMSContext, count: int) -> None:
     for _ in range(count):
         request = await consumer.receive(TextMessage)
         if request is not None:
-            await context.reply(request, f"you asked: {request.text}")
+            with contextlib.suppress(InvalidDestinationError):  # who asked has enough replies, and is gone
+                await context.reply(request, f"you asked: {request.text}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from functools import partial
 
 import click
 
-from fjm2.jms import Message, Topic
+from fjm2.jms import InvalidDestinationError, Message, Topic
 from fjm2.jms.blocking import ConnectionFactory, JMSContext
 
 URI, JOBS = "fjm2://239.192.57.40:5740?interface=127.0.0.1&ttl=0", Topic("jobs")
@@ -30,8 +30,7 @@ def main(uri: str, threads: int, submit: int | None) -> None:
 
 
 def serve(context: JMSContext, threads: int) -> None:
-    queue = context.create_temporary_queue()
-    arriving = context.create_consumer(JOBS)
+    queue, arriving = context.create_temporary_queue(), context.create_consumer(JOBS)
     with contextlib.ExitStack() as pool:
         for number in range(1, threads + 1):  # each context has a thread; a queue's message goes to one of them
             own = pool.enter_context(context.create_context())
@@ -44,7 +43,8 @@ def serve(context: JMSContext, threads: int) -> None:
 
 def work(context: JMSContext, number: int, job: Message) -> None:
     time.sleep(0.2)  # stands for a database, a file, a computation
-    context.reply(job, f"{job.get_body(str)}: done by thread {number}", correlation_id=job.correlation_id)
+    with contextlib.suppress(InvalidDestinationError):  # who asked is gone
+        context.reply(job, f"{job.get_body(str)}: done by thread {number}", correlation_id=job.correlation_id)
 
 
 def ask(context: JMSContext, count: int) -> None:

@@ -13,6 +13,7 @@ from fjm2.jms import (
     ConnectionFactory,
     ConnectionOptions,
     IllegalStateError,
+    InvalidDestinationError,
     JMSContext,
     JMSError,
     Message,
@@ -72,6 +73,8 @@ class App(AnyApp[JMSContext]):
                         await context.reply(message, result)
                     except MessageFormatError as error:
                         report(handler.unsendable(result, error), (handler.name, "result"))
+                    except InvalidDestinationError as error:  # who asked is gone: to handle it again would not help
+                        report(error, (handler.name, "reply"))
             except (Exception, asyncio.CancelledError) as error:
                 handler.note_failure(message, error)
                 raise

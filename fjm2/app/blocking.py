@@ -7,7 +7,7 @@ from inspect import iscoroutinefunction
 from types import FrameType, TracebackType
 from typing import Self, Unpack
 
-from fjm2.jms import ConnectionOptions, JMSError, Message, MessageFormatError, MessageListener
+from fjm2.jms import ConnectionOptions, InvalidDestinationError, JMSError, Message, MessageFormatError, MessageListener
 from fjm2.jms.blocking import ConnectionFactory, JMSContext
 from fjm2.jms.blocking.context import reporter_of
 
@@ -65,6 +65,8 @@ class App(AnyApp[JMSContext]):
                         context.reply(message, result)
                     except MessageFormatError as error:
                         report(handler.unsendable(result, error), (handler.name, "result"))
+                    except InvalidDestinationError as error:  # who asked is gone: to handle it again would not help
+                        report(error, (handler.name, "reply"))
             except BaseException as error:
                 handler.note_failure(message, error)
                 raise

@@ -126,8 +126,10 @@ class Membership:
 
     def withdraw(self, connection_id: int) -> None:
         """Say goodbye for a connection that is closed."""
-        if self._announced.pop(connection_id, None) is not None and self._lanes.is_open:
-            self._send_goodbye(connection_id)
+        if self._announced.pop(connection_id, None) is not None:
+            self.presence.note_closed(connection_id)
+            if self._lanes.is_open:
+                self._send_goodbye(connection_id)
 
     def subscribers(self, destination: Destination) -> int:
         """Return the number of known connections that subscribe to a destination, and those of other processes that may

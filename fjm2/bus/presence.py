@@ -191,6 +191,8 @@ class PresenceTable:
         self._topics_max = topics_max
         self._departed: dict[tuple[int, int], float] = {}
         """Connection and node of the last goodbyes, and until when each is remembered, oldest first."""
+        self._closed: dict[int, None] = {}
+        """Ids of the last connections that were known and said goodbye, oldest first."""
         self._left: deque[tuple[float, Peer]] = deque(maxlen=_LEFT_MAX)
         """The last peers that were forgotten, and when."""
         self._expired: dict[int, None] = {}
@@ -233,6 +235,8 @@ class PresenceTable:
             return False
         if announcement.flags & Flag.GOODBYE:
             self._remember_departed((connection_id, node_id), now)
+            if peer is not None:
+                self.note_closed(connection_id)
             return self._leave(connection_id, now)
         if self._departed.get((connection_id, node_id), now) > now:
             return False
@@ -242,7 +246,18 @@ class PresenceTable:
                 self.stats.announcements_refused += 1
                 return False
             peer = self._peers[connection_id] = Peer(node_id, announcement)
+            self._closed.pop(connection_id, None)  # it said goodbye because its node id changed
         return self._note(peer, announcement, now)
+
+    def note_closed(self, connection_id: int) -> None:
+        """Note that a connection was closed."""
+        self._closed[connection_id] = None
+        if len(self._closed) > _DEPARTED_MAX:
+            del self._closed[next(iter(self._closed))]
+
+    def has_closed(self, connection_id: int) -> bool:
+        """Return True if a connection is known to be closed. Nobody knows that of one that was killed."""
+        return connection_id in self._closed
 
     def _remember_departed(self, key: tuple[int, int], now: float) -> None:
         departed = self._departed

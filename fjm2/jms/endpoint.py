@@ -58,7 +58,7 @@ class Endpoint:
         self.subscriptions = Subscriptions(
             bus, self.connection_id, settings.consumer, self.announce, self.report, lambda: self.title
         )
-        self.temporaries = Temporaries(self.connection_id, self.subscriptions)
+        self.temporaries = Temporaries(self.connection_id, self.subscriptions, bus.presence.has_closed)
         self.is_closed = False
         self._durable: DurableClient | None = None
         self._deadline: CloseDeadline | None = None

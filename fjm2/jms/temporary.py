@@ -3,8 +3,11 @@
 A temporary queue lives in the connection that made it, which holds its messages until consumers take them.
 """
 
+import re
 from collections import deque
+from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from fjm2.bus.inbox import Delivery, Inbox, Received
 from fjm2.bus.losses.kinds import Loss
@@ -15,6 +18,9 @@ from fjm2.messages.destination import Destination, TemporaryQueue, TemporaryTopi
 from fjm2.messages.errors import IllegalStateError, InvalidDestinationError, MessageFormatError
 from fjm2.messages.frame import look_up
 from fjm2.messages.selector import Selector
+
+_OWNER: Final = re.compile("([0-9a-f]{16})-")
+"""The id of the connection in the name of a temporary destination."""
 
 
 class QueueInbox(Inbox):
@@ -124,12 +130,16 @@ class LocalQueue:
 class Temporaries:
     """Creates, checks and deletes temporary destinations."""
 
-    def __init__(self, connection_id: int, subscriptions: Subscriptions) -> None:
+    def __init__(
+        self, connection_id: int, subscriptions: Subscriptions, has_closed: Callable[[int], bool] = lambda _: False
+    ) -> None:
+        """`has_closed` returns True for the id of a connection that is known to be closed."""
         self.alive: set[Destination] = set()
         """Temporary destinations that have not been deleted."""
-        self._prefix = f"{connection_id:016x}-"
+        self._prefix = f"{connection_id:016x}-"  # as _OWNER has it
         """Names with this prefix belong to this connection."""
         self._subscriptions = subscriptions
+        self._has_closed = has_closed
         self._count = 0
         self._queues: dict[Destination, LocalQueue] = {}
         self._home = HomeLoop()
@@ -164,9 +174,18 @@ class Temporaries:
         self.check_alive(destination)
 
     def check_alive(self, destination: Destination) -> None:
-        """Raise InvalidDestinationError if `destination` belonged to this connection and was deleted."""
-        if destination.name.startswith(self._prefix) and destination not in self.alive:
-            raise InvalidDestinationError(f"{destination} was deleted: create another one")
+        """Raise InvalidDestinationError if `destination` belonged to this connection and was deleted, or to a
+        connection that is known to be closed."""
+        name = destination.name
+        if name.startswith(self._prefix):
+            if destination not in self.alive:
+                raise InvalidDestinationError(f"{destination} was deleted: create another one")
+            return
+        owner = _OWNER.match(name)
+        if owner is not None and self._has_closed(int(owner[1], 16)):
+            raise InvalidDestinationError(
+                f"{destination} was deleted: the connection that created it is closed, so nobody gets the message"
+            )
 
     async def delete(self, destination: Destination) -> None:
         """Delete a destination. Raise IllegalStateError while it has consumers. Calling this twice does no harm."""

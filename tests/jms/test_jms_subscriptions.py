@@ -191,6 +191,34 @@ async def test_g2_a_temporary_topic_from_a_message_belongs_to_another_connection
         await TemporaryTopic(reply_to.name).delete()
 
 
+@pytest.mark.parametrize("options", [{}, {"inactivity_s": 50}], ids=["of the same bus", "of another node"])
+@pytest.mark.parametrize("kind", ["topic", "queue"])
+async def test_g2_a_closed_connection_takes_its_temporary_destinations_along(
+    api: Api, kind: str, options: dict[str, Any]
+) -> None:
+    owner, sender = await api.connect(), await api.connect(**options)
+    destination = await api.invoke(getattr((await owner.create_session()).inner, f"create_temporary_{kind}"))
+    producer = await (await sender.create_session()).create_producer()
+    await sender.ready()
+    await producer.send(TextMessage("a"), destination)
+    await owner.close()
+    with pytest.raises(InvalidDestinationError, match="was deleted: the connection that created it is closed"):
+        await send_on(producer, destination)
+
+
+async def send_on(producer: Any, destination: Any) -> None:
+    """Send until that raises, or for two seconds."""
+    for _ in range(200):
+        await producer.send(TextMessage("a"), destination)
+        await asyncio.sleep(0.01)
+
+
+async def test_g2_a_name_of_another_making_is_sent_to(api: Api) -> None:
+    producer = await (await (await api.connect()).create_session()).create_producer()
+    for name in ("0123456789abcdef-1", "0123456789abcdef", "of-my-own"):
+        await producer.send(TextMessage("a"), TemporaryTopic(name))
+
+
 async def test_g3_a_temporary_queue_keeps_messages_for_one_consumer_each(api: Api) -> None:
     connection = await api.connect()
     session = await connection.create_session()

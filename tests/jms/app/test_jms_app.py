@@ -374,6 +374,30 @@ async def test_a_result_that_cannot_be_sent_is_reported_once(api: Api) -> None:
     assert re.search(r"divides returned a Decimal, and nobody gets a reply: ", str(problems[0]))
 
 
+async def test_a_reply_to_somebody_who_is_gone_is_reported_once(api: Api) -> None:
+    app, problems, got, is_gone = made(api), list[Exception](), list[str](), threading.Event()
+    app.exception_listener = problems.append
+
+    def answers(body: str) -> str:
+        got.append(body)
+        is_gone.wait(WAIT_S)
+        return "late"
+
+    async def answers_soon(body: str) -> str:
+        return await asyncio.to_thread(answers, body)
+
+    app.listener(TOPIC)(answers if api.is_blocking else answers_soon)
+    async with Running(app):
+        async with await api.context() as client:
+            asking = asyncio.create_task(client.request(Topic(TOPIC), "first", QUIET_S))
+            with pytest.raises(NoReplyError):
+                await asking
+        is_gone.set()
+        await eventually(lambda: problems)
+        assert got == ["first"]  # it is not delivered again
+    assert [type(problem) for problem in problems] == [InvalidDestinationError]
+
+
 async def test_problems_of_different_listeners_are_logged_each(
     api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

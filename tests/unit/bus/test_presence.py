@@ -220,6 +220,24 @@ def test_nodes_that_are_heard_again_or_said_goodbye_are_not_among_the_expired() 
     assert len(table.expired) < 2000  # it is bounded
 
 
+def test_connections_that_said_goodbye_are_closed_until_they_are_announced_again() -> None:
+    table = PresenceTable()
+    table.update(10, Announcement(1, valid_s=15), 0.0)
+    table.update(20, Announcement(2, valid_s=15), 0.0)
+    assert not table.has_closed(1)
+    table.update(10, Announcement(1, flags=Flag.GOODBYE), 1.0)
+    table.update(10, Announcement(3, flags=Flag.GOODBYE), 1.0)  # never heard of: anybody may have made it up
+    table.expire(20.0)  # of 2: it may be killed, or cut off
+    assert [table.has_closed(one) for one in (1, 2, 3)] == [True, False, False]
+    table.update(11, Announcement(1, valid_s=15), 1.1)  # its node has another id now
+    assert not table.has_closed(1)
+    for one in range(100, 3000):
+        table.update(one, Announcement(one, valid_s=15), 30.0)
+        table.update(one, Announcement(one, flags=Flag.GOODBYE), 30.0)
+    assert table.has_closed(2999)
+    assert sum(map(table.has_closed, range(3000))) < 2000  # it is bounded
+
+
 def test_a_node_cannot_announce_for_another() -> None:
     table = PresenceTable()
     table.update(10, Announcement(1, (), "me", frozenset((100,)), valid_s=15), 0.0)
