@@ -395,8 +395,8 @@ class Cell:
             self._context.events.append(Replay(fetch.reply_to, kept))
         if counted:
             self.replica.readiness.tell_counted(counted)
-        if doubtful:
-            self.replica.readiness.tell_counted(doubtful, is_doubtful=True)
+        for word, ranges in doubtful.items():
+            self.replica.readiness.tell_counted(tuple(ranges), word)
 
     # Consequences
 

@@ -1,13 +1,23 @@
 """The closing of ledgers: members refuse further frames, then the manager records the final set of sequences."""
 
+from typing import Final
+
 from fjm2.base.ledger import Ledger, is_older
+from fjm2.base.ranges import RangeSet
 
 from .context import Context
+from .doubts.lacks import Lacks
+from .doubts.stuck_ledgers import StuckLedgers
 from .replica import Replica
 from .reports import Report, Reports
 from .service.decided import Decided
 from .times import SILENT_S
+from .wire.ranges import Spans
 from .wire.records import CloseRecord, FenceRecord, Record, TimeRecord
+
+HOLES_MAX: Final = 100
+"""Most holes of a final set: it is a part of one decision."""
+_END: Final = 1 << 64
 
 
 class LedgerClosing:
@@ -20,20 +30,23 @@ class LedgerClosing:
         self._state = state
         self._closed: set[Ledger] = set()
         """Ledgers whose CLOSE is in the log, and was not committed when this was looked at."""
+        self.lacks: Final = Lacks(replica.ledgers)
+        self._stuck = StuckLedgers(replica.ledgers)
 
     def next_records(self, now: float) -> tuple[Record, ...]:
         """Return the FENCE and CLOSE records that are due."""
+        self._resolve_closed()
         ledgers = self._replica.ledgers
         self._closed = {ledger for ledger in self._closed if not ledgers.is_closed(ledger)}
         # A client that renews its sessions lives, though it may send nothing for hours.
         silent = (each for each in ledgers.silent_since(now - SILENT_S) if not self._state.has_sessions(each))
-        ended = dict.fromkeys((*silent, *ledgers.successions.superseded()))
+        stuck = self._stuck.find(now, is_waiting=self._replica.fetches.lack_room(now))
+        ended = dict.fromkeys((*silent, *ledgers.successions.superseded(), *stuck))
         records: list[Record] = [FenceRecord(each) for each in ended if not self._replica.log.fence_index(each)]
         for ledger in ledgers.fenced_ledgers:
             if ledger not in self._closed and self._is_final(ledger):
                 self._closed.add(ledger)
-                through = ledgers.progress(ledger).on_disk
-                records.append(CloseRecord(ledger, ((1, through),) if through else ()))
+                records.append(CloseRecord(ledger, self._final_set(ledger)))
         if any(isinstance(record, CloseRecord) for record in records):
             records.insert(0, TimeRecord(self._context.wall_ms(now)))  # from which on the final set is remembered
         return tuple(records)
@@ -46,8 +59,46 @@ class LedgerClosing:
             for each, progress in report.progresses.items()
         )
 
+    def _lacking(self, ledger: Ledger, end: int) -> RangeSet:
+        """Return the doubtful sequences before `end` whose frames cannot come.
+
+        A frame of a final set may have been confirmed because of that, by members that came later: all have to lack it.
+        """
+        log, ledgers = self._replica.log, self._replica.ledgers
+        if ledger not in ledgers.doubts:
+            return RangeSet()
+        versions = log.versions_after(log.configuration_index())
+        newest = min(versions, default=self._replica.readiness.asked + 1) - 1
+        return self.lacks.of(
+            ledger, end, self._context.me, log.membership, _END if ledgers.is_closed(ledger) else newest
+        )
+
+    def _final_set(self, ledger: Ledger) -> Spans:
+        """Return all that is known of a ledger, without the lowest sequences whose frames cannot come.
+
+        Others of them may stay in it: the writer is told of nothing behind the first hole.
+        """
+        ledgers = self._replica.ledgers
+        end = ledgers.progress(ledger).on_disk + 1
+        holes = list(self._lacking(ledger, end))
+        for first, stop in holes[HOLES_MAX:]:
+            ledgers.doubts.resolve(ledger, first, stop)
+        return tuple((first, stop - 1) for first, stop in RangeSet(holes[:HOLES_MAX]).gaps(1, end))
+
+    def _resolve_closed(self) -> None:
+        """Resolve what stayed in doubt when a ledger was closed, and nobody has any more."""
+        doubts = self._replica.ledgers.doubts
+        for ledger in list(doubts.ledgers):
+            if self._replica.ledgers.is_closed(ledger):
+                for first, end in self._lacking(ledger, _END):
+                    doubts.resolve(ledger, first, end)
+        self.lacks.forget_settled()
+
     def _is_final(self, ledger: Ledger) -> bool:
         """Return True if W members, this one among them, are fenced and hold the same.
+
+        It does not while this one may get a frame of a doubtful sequence. Those that nobody has are left out: to call
+        them stored would be to tell a writer that waits for one that it is.
 
         Were a frame of the final set on one disk only, the loss of that disk would leave a decision that nobody can
         confirm. What lies behind a hole was neither confirmed nor delivered, and is left out.
@@ -68,4 +119,7 @@ class LedgerClosing:
             and report.on_disk_through(ledger) == through
             and not self._has_unknown_before(ledger, report)
         }
-        return replica.log.membership.has_majority(holders | {self._context.me})
+        if not replica.log.membership.has_majority(holders | {self._context.me}):
+            return False
+        lacking = self._lacking(ledger, through + 1)
+        return all(lacking.covers(*part) for part in replica.ledgers.doubts.within(ledger, 1, through + 1))

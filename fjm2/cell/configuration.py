@@ -46,9 +46,14 @@ class Membership:
         return self.configurations[-1].number if self.configurations else 0
 
     @property
+    def members(self) -> frozenset[Member]:
+        """Members of all configurations that count."""
+        return frozenset(member for each in self.configurations for member in each.members)
+
+    @property
     def size(self) -> int:
         """Number of members, each counted once."""
-        return len({member for each in self.configurations for member in each.members})
+        return len(self.members)
 
     def has_majority(self, members: Set[Member]) -> bool:
         """Return True if W members of each configuration are among `members`."""

@@ -209,19 +209,26 @@ class DecisionLog:
 
         Their frames are kept: a publisher knows of a subscription when it is committed, and then W members have it.
         """
-        return [record.subscription.destination.frame_hash for record in self._tables_ahead if record.is_added]
+        return [
+            record.subscription.destination.frame_hash
+            for record in self._tables_after(self.committed)
+            if record.is_added
+        ]
 
     @property
     def table_version_ahead(self) -> int:
         """Newest version of the table that is in the log and not committed; 0 without one."""
-        return max((record.version for record in self._tables_ahead), default=0)
+        return max((record.version for record in self._tables_after(self.committed)), default=0)
 
-    @property
-    def _tables_ahead(self) -> Iterator[TableRecord]:
+    def versions_after(self, index: int) -> list[int]:
+        """Return the versions of the table in the entries behind an index, as far as they are held."""
+        return [record.version for record in self._tables_after(index)]
+
+    def _tables_after(self, index: int) -> Iterator[TableRecord]:
         return (
             record
-            for index in range(max(self.committed + 1, self.first_index), self.last_index + 1)
-            for record in self.entry(index).body.records
+            for at in range(max(index + 1, self.first_index), self.last_index + 1)
+            for record in self.entry(at).body.records
             if isinstance(record, TableRecord)
         )
 

@@ -10,7 +10,7 @@ from fjm2.base.ranges import RangeSet
 from .context import Context, Storage
 from .ledger_table import LedgerTable
 from .outgoing import SendCommand
-from .wire.commands import Fetch
+from .wire.commands import CountedFlag, Fetch
 from .wire.ranges import COUNT_MAX, Range
 
 FETCH_RANGES_MAX: Final = 40
@@ -29,6 +29,8 @@ REPLAY_RANGES_MAX: Final = 1000
 """Most ranges of frames that one fetch gets. The next one names the rest."""
 COUNTED_RANGES_MAX: Final = 40
 """Most ranges that need no keeping in one answer: as many as one datagram of 1,400 bytes holds."""
+_WORDS_MAX: Final = 4
+"""Most answers about doubtful sequences to one fetch: these are as old as the oldest subscription in question."""
 SEQUENCES_MAX: Final = 1 << 16
 """Most sequences that are looked at for one fetch. A keeper that catches up asks ten times a second."""
 
@@ -78,20 +80,29 @@ class Fetches:
         context.outgoing.append(SendCommand(command))
 
 
+class Word(NamedTuple):
+    """The little that a keeper in doubt may say."""
+
+    sure: int
+    """Version of the table through which nobody asks for the frames."""
+    flags: int
+    """`CountedFlag`s."""
+
+
 class FetchAnswer(NamedTuple):
     """Sequences that a keeper has on disk, or knows to need no disk."""
 
     kept: tuple[Range, ...]
     counted: tuple[Range, ...]
-    doubtful: tuple[Range, ...]
-    """Those that the keeper counted before it heard of a subscription that may ask for them."""
+    doubtful: dict[Word, list[Range]]
+    """Those that are known, and for whose frames a subscription may ask."""
 
 
 def answer_fetch(wanted: Iterable[Range], ledgers: LedgerTable, storage: Storage) -> FetchAnswer:
     """Return what a keeper can tell of these ranges."""
     kept: list[Range] = []
     counted: list[Range] = []
-    doubtful: list[Range] = []
+    doubtful: dict[Word, list[Range]] = {}
     doubts = ledgers.doubts
     left = SEQUENCES_MAX
     for each in wanted:
@@ -107,8 +118,10 @@ def answer_fetch(wanted: Iterable[Range], ledgers: LedgerTable, storage: Storage
                 for start, stop in doubts.within(each.ledger, low, high):
                     known.remove(start, stop)
                 counted += [Range(each.ledger, start, stop - start) for start, stop in known]
-                own = doubts.counted_within(each.ledger, low, high)
-                doubtful += [Range(each.ledger, start, stop - start) for start, stop in own]
-    return FetchAnswer(
-        tuple(kept[:REPLAY_RANGES_MAX]), tuple(counted[:COUNTED_RANGES_MAX]), tuple(doubtful[:COUNTED_RANGES_MAX])
-    )
+                is_fenced = ledgers.is_fenced(each.ledger)
+                for start, stop, sure, is_hearsay in doubts.told_within(each.ledger, low, high):
+                    flags = is_hearsay * CountedFlag.HEARSAY | is_fenced * CountedFlag.FENCED
+                    doubtful.setdefault(Word(sure, flags), []).append(Range(each.ledger, start, stop - start))
+    # The lowest ones first: what nobody can tell of those keeps the others in doubt, too.
+    words = {word: doubtful[word][:COUNTED_RANGES_MAX] for word in sorted(doubtful)[:_WORDS_MAX]}
+    return FetchAnswer(tuple(kept[:REPLAY_RANGES_MAX]), tuple(counted[:COUNTED_RANGES_MAX]), words)

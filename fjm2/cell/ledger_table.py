@@ -23,6 +23,7 @@ WRITER_OPEN_MAX: Final = 32
 """Most open ledgers of one producer id: three lanes of ten lives, so that no writer takes the room of others."""
 ISLANDS_MAX: Final = 1024
 """Most separate ranges of a ledger. Each costs some 100 bytes. What lies beyond is fetched when holes are filled."""
+_END: Final = 1 << 64
 _FIRST: Final = 1
 """The first sequence of every ledger."""
 _COMING_S: Final = 2 * HEARTBEAT_S
@@ -354,10 +355,8 @@ class LedgerTable:
         """Refuse further frames of a ledger and of older ones, unless they are fetched. It need not be known."""
         state = self._ledgers.get(ledger) or self._create(ledger, now)
         state.is_fenced = True
-        self.doubts.fence(ledger)
         for older in self.successions.open_before(ledger):
             self._ledgers[older].is_fenced = True
-            self.doubts.fence(older)
 
     def close(self, ledger: Ledger, final: Spans, now: float, at_ms: int) -> None:
         """Fix the set of a ledger's sequences for ever. The first final set of a ledger counts.
@@ -377,7 +376,12 @@ class LedgerTable:
     def _close(self, ledger: Ledger, state: _LedgerState, final: Spans, at_ms: int) -> None:
         state.final = RangeSet((first, last + 1) for first, last in final)
         state.closed_at_ms = at_ms
-        self.doubts.fence(ledger)
+        for first, end in list(state.final.gaps(_FIRST, _END)):
+            self.doubts.resolve(ledger, first, end)
+            if state.final and end <= state.final.last:
+                # Nobody has these sequences. To readers they are known to be no messages.
+                state.seen.add(first, end)
+                state.on_disk.add(first, end)
         self.unstored.forget(ledger)
         self._open -= 1
         self._open_of_writer[ledger.producer_id] -= 1
@@ -457,12 +461,14 @@ class LedgerTable:
         return state.seen.last if state is not None and state.seen else 0
 
     def end_on_disk(self, ledger: Ledger, sequence: int) -> int:
-        """Return the first sequence from one on that is not on disk, or not in the final set of a closed ledger."""
+        """Return the first sequence from one on that is not on disk, or behind the final set of a closed ledger."""
         state = self._ledgers.get(ledger)
         if state is None:
             return sequence
         end = state.on_disk.end_of(sequence)
-        return end if state.final is None else min(end, max(sequence, state.final.end_of(sequence)))
+        if state.final is None:
+            return end
+        return min(end, max(sequence, state.final.last + 1 if state.final else _FIRST))
 
     def is_fenced(self, ledger: Ledger) -> bool:
         """Return True if further frames of the ledger are refused, but for those of its final set."""

@@ -191,6 +191,7 @@ class Manager:
         for member, report in self.reports:
             if report.node_id == source and member in membership:
                 self._replica.readiness.tally(counted, member, membership)
+                self._closing.lacks.note(counted, member, membership)
 
     def receive_replacement(self, replacement: Replacement, now: float) -> None:
         """Take a spare's word that it is to take the place of a member that is gone for good."""

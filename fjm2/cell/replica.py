@@ -10,7 +10,7 @@ from fjm2.base.ledger import Ledger
 
 from .context import Context, Storage
 from .decision_log import Appended, DecisionLog, Entry
-from .doubts.readiness import TableReadiness
+from .doubts.readiness import Asked, TableReadiness
 from .fetches import Fetches
 from .ledger_table import LedgerTable, Span
 from .outgoing import Decided, SendStored, TableChanged
@@ -167,7 +167,7 @@ class Replica:
         starts = [starts for _, starts in self.table.state.subscriptions if self.table.version > remembered.settled]
         for index in range(self.log.first_index, self.log.last_index + 1):
             starts += starts_asked(self.log.entry(index).body.records, remembered.settled)
-        self.readiness.doubt(starts, ())
+        self.readiness.doubt(Asked(starts, remembered.settled), ())
         # Each entry tells what its manager knew as committed.
         indexes = range(self.log.first_index, self.log.last_index + 1)
         self.commit(max((self.log.entry(index).body.committed for index in indexes), default=0), now)
@@ -216,12 +216,13 @@ class Replica:
         return has_room
 
     def store_counted(
-        self, ledger: Ledger, first: int, count: int, now: float, *, is_fetched: bool, is_hearsay: bool = False
+        self, ledger: Ledger, first: int, count: int, now: float, *, is_fetched: bool, sure: int | None = None
     ) -> bool:
         """Store that sequences of a ledger need no keeping, as far as they are new. Return False if there is no room
         for that.
 
-        What was heard is sure, as the driver looks at the newest subscriptions in the log.
+        What was heard is sure, as the driver looks at the newest subscriptions in the log. What was fetched may be
+        hearsay, and no more sure than through the version `sure` of the table.
         """
         has_room = True
         if not is_fetched:
@@ -231,8 +232,8 @@ class Replica:
             lsn = self._context.storage.store_counted(ledger, span.first, size, is_fetched=is_fetched)
             self._note(span, _CountedMark(span), lsn, now, is_fetched=is_fetched)
             has_room = has_room and lsn is not None
-            if is_hearsay and lsn is not None:
-                self.ledgers.doubts.add(ledger, [span[1:]], is_hearsay=True)
+            if sure is not None and lsn is not None:
+                self.ledgers.doubts.add(ledger, [span[1:]], sure, is_hearsay=True)
         return has_room
 
     def take_counted(self, message: Counted, now: float, *, is_trusted: bool) -> None:
@@ -240,9 +241,9 @@ class Replica:
 
         A manager, and whoever follows the sender, takes it all the same, and doubts it.
         """
-        is_hearsay = not self.readiness.vouches(message)
+        sure = None if self.readiness.vouches(message) else message.table_version
         for each in self.readiness.believe(message, is_trusted=is_trusted):
-            self.store_counted(each.ledger, each.first, each.count, now, is_fetched=True, is_hearsay=is_hearsay)
+            self.store_counted(each.ledger, each.first, each.count, now, is_fetched=True, sure=sure)
 
     def _note(
         self,
@@ -271,11 +272,11 @@ class Replica:
             return Appended.REFUSED
         if body.sections:
             return self._offer_snapshot(index, Entry(epoch, body, data), now)
-        fenced_before = self.log.last_index
+        fenced_before, before = self.log.last_index, self.readiness.asked
         result = self.log.offer(epoch, index, Entry(epoch, body, data), self.promise.epoch)
         self.confirmable = min(self.confirmable, self.log.last_index)
         if result is Appended.ADDED:
-            self._doubt(starts_asked(body.records, 0))
+            self._doubt(starts_asked(body.records, 0), before)
             self.write_entries()
             for ledger in self.log.fenced(min(fenced_before, index - 1)):
                 self.ledgers.fence(ledger, now)
@@ -287,10 +288,10 @@ class Replica:
         if is_known and (index <= self.confirmable or not self.is_stuck):
             self.commit(index, now)
             return Appended.KNOWN
-        known = self.table.state.subscriptions
+        known, before = self.table.state.subscriptions, self.table.version
         if not self.snapshots.adopt(index, entry, now):
             return Appended.REFUSED
-        self._doubt([starts for each, starts in self.table.state.subscriptions if (each, starts) not in known])
+        self._doubt([starts for each, starts in self.table.state.subscriptions if (each, starts) not in known], before)
         self._applied = index
         self.confirmable = min(self.confirmable, index - 1)
         self.write_entries()
@@ -307,8 +308,9 @@ class Replica:
             if not state.subscriptions:
                 self.readiness.reach(state.version)
 
-    def _doubt(self, starts: Sequence[Sequence[Position]]) -> None:
-        self.readiness.doubt(starts, (each.mark.span for each in self._pending if isinstance(each.mark, _CountedMark)))
+    def _doubt(self, starts: Sequence[Sequence[Position]], sure: int) -> None:
+        unsynced = (each.mark.span for each in self._pending if isinstance(each.mark, _CountedMark))
+        self.readiness.doubt(Asked(starts, sure), unsynced)
 
     def propose(self, epoch: int, records: tuple[Record, ...], now: float) -> int:
         """Append an entry as the manager of an epoch. Return its index."""

@@ -38,5 +38,8 @@ HERE_S: Final = 0.5
 """Interval of the messages of a founding."""
 SILENT_S: Final = 60.0
 """Silence of a writer after which its ledgers are closed: longer than a restart."""
+DOUBT_S: Final = 10.0
+"""Time after which a ledger is closed in which nobody can tell what is missing: as long as its writer waits, if nothing
+else is set, and longer than many a restart."""
 REMEMBERED_MS: Final = 7 * 24 * 3600 * 1000
 """Time for which the final set of a closed ledger is kept: longer than a retry may be late."""

@@ -1,21 +1,31 @@
 """The newest table whose messages a member has, and what it has to find out before it has them."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.cell.configuration import Membership
 from fjm2.cell.context import Context
 from fjm2.cell.decision_log import DecisionLog
+from fjm2.cell.fetches import Word
 from fjm2.cell.ledger_table import LedgerTable, Span
 from fjm2.cell.outgoing import SendCommand
 from fjm2.cell.subscription_table import SubscriptionTable
-from fjm2.cell.wire.commands import Counted
+from fjm2.cell.wire.commands import Counted, CountedFlag
 from fjm2.cell.wire.fields import Member
 from fjm2.cell.wire.ranges import COUNT_MAX, DECISION_LANE, Position, Range
 from fjm2.cell.wire.records import Subscription
 
 _ALL = 1 << 64
+
+
+class Asked(NamedTuple):
+    """The start positions of subscriptions of which a member has just heard."""
+
+    starts: Sequence[Sequence[Position]]
+    sure: int
+    """Version of the table before the first of them."""
 
 
 class TableReadiness:
@@ -56,41 +66,46 @@ class TableReadiness:
             if lsn is not None:
                 self.settled = self.version
 
-    def tell_counted(self, ranges: tuple[Range, ...], *, is_doubtful: bool = False) -> None:
+    def tell_counted(self, ranges: tuple[Range, ...], word: Word | None = None) -> None:
         """Tell those who fetch that sequences need no keeping, as far as this keeper knows."""
-        version = min(self.version, self.settled) if is_doubtful else self.version
-        command = Counted(cell_id=self._context.cell_id, table_version=version, ranges=ranges)
+        version, flags = (self.version, 0) if word is None else (min(self.version, word.sure), word.flags)
+        command = Counted(flags=flags, cell_id=self._context.cell_id, table_version=version, ranges=ranges)
         self._context.outgoing.append(SendCommand(command))
 
     # Doubts
 
-    def doubt(self, starts: Sequence[Sequence[Position]], unsynced: Iterable[Span]) -> None:
-        """Doubt what was counted from the starts of new subscriptions on. `unsynced` was counted a moment ago."""
-        if not starts:
+    def doubt(self, asked: Asked, unsynced: Iterable[Span]) -> None:
+        """Doubt what was counted from the starts of new subscriptions on. `unsynced` was counted a moment ago.
+
+        It is hearsay to a keeper that is no member: one whose place it takes may have known of these subscriptions.
+        """
+        if not asked.starts:
             return
-        positions = [dict(each) for each in starts]
+        is_hearsay = self._context.me not in self._log.membership
+        positions = [dict(each) for each in asked.starts]
         begins = {ledger: min(each.get(ledger, 1) for each in positions) for ledger in self._ledgers.open_ledgers}
         doubts = self._ledgers.doubts
         for ledger, begin in begins.items():
             for first, end in self._ledgers.on_disk_within(ledger, begin, _ALL):
-                doubts.add(ledger, self._context.storage.live(ledger, first, end).gaps(first, end))
+                gaps = self._context.storage.live(ledger, first, end).gaps(first, end)
+                doubts.add(ledger, gaps, asked.sure, is_hearsay=is_hearsay)
         for ledger, first, end in unsynced:
             if ledger in begins and begins[ledger] < end:
-                doubts.add(ledger, [(max(first, begins[ledger]), end)])
+                doubts.add(ledger, [(max(first, begins[ledger]), end)], asked.sure, is_hearsay=is_hearsay)
 
     def doubtful(self) -> list[Range]:
         """Return what has to be asked for."""
         return [Range(ledger, first, min(end - first, COUNT_MAX)) for ledger, first, end in self._ledgers.doubts]
 
     @property
-    def _asked(self) -> int:
+    def asked(self) -> int:
         """Newest version in the log, committed or not."""
         return max(self._table.version, self._log.table_version_ahead)
 
     def vouches(self, message: Counted) -> bool:
         """Return True if the sender of an answer has whatever the newest table that was heard of asks for."""
         heard = self._table.newest_heard
-        return heard is not None and message.table_version >= max(self._asked, heard)
+        return heard is not None and message.table_version >= max(self.asked, heard)
 
     def believe(self, message: Counted, *, is_trusted: bool) -> list[Range]:
         """Take another member's word that it has no frames. Return the ranges that may count as known, too.
@@ -99,18 +114,20 @@ class TableReadiness:
         and for those who follow one.
         """
         ranges = [each for each in message.ranges if each.ledger.lane != DECISION_LANE]
-        if message.table_version >= self._asked:
+        if self.vouches(message):
             for each in ranges:
                 for first, end in self._ledgers.doubts.within(each.ledger, each.first, each.last + 1):
                     self._ledgers.doubts.resolve(each.ledger, first, end)
         return ranges if is_trusted or message.table_version >= self._table.version else []
 
     def tally(self, message: Counted, member: Member, membership: Membership) -> None:
-        """Note as the manager that a member counted frames, and resolve what K - W + 1 members doubt.
+        """Note as the manager that a member knew of frames, and resolve what K - W + 1 members doubt.
 
-        A writer waits for W members when it knows of the subscription, so that W had it in their logs. If as many
-        counted a frame before they had, it was sent by a writer that did not know.
+        A writer waits for W members when it knows of the subscription, so that W had it in their logs. If K - W + 1
+        knew of a frame before they had, it was sent by a writer that did not know.
         """
+        if message.flags & CountedFlag.HEARSAY:
+            return
         doubts, me = self._ledgers.doubts, self._context.me
         mine = self._tallies.setdefault(member, {})
         for each in message.ranges:

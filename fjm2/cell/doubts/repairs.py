@@ -17,6 +17,8 @@ class Repairs:
         self._context: Final = context
         self._replica = replica
         self._doubts_at = 0.0
+        self._asked: set[Range] = set()
+        """Ranges of the present round. In the next one all are asked for again."""
 
     def settle(self, now: float) -> set[int]:
         """Ask for what is lacking. Return the writers of ledgers that were in doubt and are so no more."""
@@ -28,7 +30,15 @@ class Repairs:
         return {ledger.producer_id for ledger in doubts.poll_settled()}
 
     def _fetch(self, ranges: list[Range]) -> None:
-        if ranges:
-            context = self._context
-            command = Fetch(reply_to=context.node_id, cell_id=context.cell_id, ranges=tuple(ranges[:FETCH_RANGES_MAX]))
-            context.outgoing.append(SendCommand(command))
+        """Ask for as many ranges as one message holds, in turns: nobody may have the first ones."""
+        if not ranges:
+            return
+        due = [each for each in ranges if each not in self._asked]
+        if not due:
+            self._asked.clear()
+            due = ranges
+        taken = due[:FETCH_RANGES_MAX]
+        self._asked.update(taken)
+        context = self._context
+        command = Fetch(reply_to=context.node_id, cell_id=context.cell_id, ranges=tuple(taken))
+        context.outgoing.append(SendCommand(command))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
 from fjm2.cell.context import Context
 from fjm2.cell.outgoing import Released, Replay, RequestWanted, SendCommand
 from fjm2.cell.replica import Replica
@@ -196,8 +197,9 @@ class Clients:
         """Drop what is outside the final set of a ledger: it is neither handed out nor decided."""
         end = final[-1][1] + 1 if final else 1
         self.inbox.forget_from(ledger, end)
+        outside = list(RangeSet((first, last + 1) for first, last in final).gaps(*_ALL))
         for frame_hash in self.backlog.hashes_of(ledger):
-            self._release(frame_hash, ledger, [(end, 1 << 64)])
+            self._release(frame_hash, ledger, outside)
 
     def _drop_void(self) -> None:
         """Drop what is here of ledgers that were never closed, and have a later one that is."""

@@ -174,11 +174,21 @@ class Fetch:
         return head + encode_ranges(self.ranges)
 
 
+class CountedFlag(IntFlag):
+    """Flags of a COUNTED."""
+
+    HEARSAY = 1
+    """The sender may have learned of the sequences after it heard of a subscription that asks for them."""
+    FENCED = 2
+    """The sender lacks the frames, and refuses them unless another member sends them: their ledgers are fenced."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """An answer to a fetch: sequences of which no frame is kept, because nobody asked for it or it was released."""
 
     kind: ClassVar = Kind.COUNTED
+    flags: int = 0
     cell_id: int
     table_version: int
     """Newest table whose frames the sender keeps. It tells nothing to a keeper with a newer one."""
@@ -186,9 +196,8 @@ class Counted:
 
     def encode(self) -> bytes:
         check_count("ranges", len(self.ranges), 1, RANGES_MAX)
-        return pack(_COUNTED, self.kind, 0, len(self.ranges), 0, self.cell_id, self.table_version) + encode_ranges(
-            self.ranges
-        )
+        head = pack(_COUNTED, self.kind, self.flags, len(self.ranges), 0, self.cell_id, self.table_version)
+        return head + encode_ranges(self.ranges)
 
 
 class FoundingStep(IntEnum):
@@ -306,12 +315,14 @@ def _decode_founding(reader: FieldReader) -> Founding:
 
 
 def _decode_counted(reader: FieldReader) -> Counted:
-    _, zero, count, more_zeros, cell_id, table_version = reader.unpack(_COUNTED)
-    require(not zero and not more_zeros and count >= 1)
-    return Counted(cell_id=cell_id, table_version=table_version, ranges=read_ranges(reader, count))
+    _, flags, count, zero, cell_id, table_version = reader.unpack(_COUNTED)
+    require(not flags & ~_COUNTED_FLAGS and not zero and count >= 1)
+    ranges = read_ranges(reader, count)
+    return Counted(flags=flags, cell_id=cell_id, table_version=table_version, ranges=ranges)
 
 
 _HEARTBEAT_FLAGS = int(HeartbeatFlag.SERVING)
+_COUNTED_FLAGS = int(CountedFlag.HEARSAY | CountedFlag.FENCED)
 _MEMBER_FLAGS = int(MemberFlag.LIVE | MemberFlag.AMNESIAC)
 _ANSWER_FLAGS = int(VoteFlag.PRE_VOTE | VoteFlag.GRANTED)
 _STEPS = frozenset(FoundingStep)

@@ -74,6 +74,8 @@ class Writer:
             stored = decode_stored(message)
             assert stored is not None
             self.tracker.receive_stored(stored, self.world.now)
+            if any(each.is_closed and each.ledger == self.ledger for each in stored.progresses()):
+                self.begin_anew()
         else:
             command = decode_command(message)
             if isinstance(command, Heartbeat):

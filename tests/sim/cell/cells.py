@@ -16,6 +16,7 @@ from keeper_disks import KeeperDisk
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.ledger import Ledger
+from fjm2.base.ranges import RangeSet
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import (
     CellJoined,
@@ -401,13 +402,15 @@ class World:
         self.table_version = version
 
     def check_closed(self) -> None:
-        """Check that final sets include all that was confirmed, even if that came after the closing."""
+        """Check that final sets include all that was confirmed and kept, even if that came after the closing."""
         for writer in self.writers:
             for ledger in writer.past:
                 final = self.closed.get(ledger)
-                confirmed = writer.tracker.confirmed(ledger)
-                if final is not None and confirmed and not (final and final[0][0] == 1 and final[0][1] >= confirmed):
-                    raise BrokenPromiseError(f"confirmed through {confirmed}, and the final set is {final}")
+                if final is not None:
+                    confirmed = writer.tracker.confirmed(ledger)
+                    outside = RangeSet((first, last + 1) for first, last in final).gaps(1, confirmed + 1)
+                    if any(frame_of(sequence) for gap in outside for sequence in range(*gap)):
+                        raise BrokenPromiseError(f"confirmed through {confirmed}, and the final set is {final}")
 
     def serves(self, cell: Cell) -> bool:
         return cell.is_leased(self.now) and cell.is_serving

@@ -327,10 +327,15 @@ class Model:
             self._check_final(ledger)
 
     def _check_final(self, ledger: Ledger) -> None:
-        """Check that the final set of a ledger has all that was confirmed."""
-        end = max((last for _, last in self.final.get(ledger, ((1, 1 << 64),))), default=0)
-        if self.confirmed.get(ledger, 0) > end:
-            raise BrokenPromiseError(f"{ledger} ends at {end}, and was confirmed through {self.confirmed[ledger]}")
+        """Check that the final set of a ledger has all that was confirmed, but messages that nobody asked to keep."""
+        final = self.final.get(ledger, ((1, 1 << 64),))
+        for gap in RangeSet((first, last + 1) for first, last in final).gaps(1, self.confirmed.get(ledger, 0) + 1):
+            for sequence in range(*gap):
+                sent = self.messages[ledger].get(sequence)
+                if sent is None or any(
+                    each.is_promised(ledger, sequence, sent) for each in self.subscriptions.values()
+                ):
+                    raise BrokenPromiseError(f"{ledger}: {sequence} was confirmed, and is not in its final set {final}")
 
     def _change_table(self, record: TableRecord, now: float) -> None:
         if record.version != self.table_version + 1:

@@ -158,3 +158,13 @@ def test_what_is_void_is_dropped() -> None:
     assert alone.cell.clients.backlog.ranges(ORDERS.frame_hash, WRITER) == []
     found = page(alone, client, consumer, WRITER)
     assert (found.through, found.spans, found.is_final) == (0, (), True)
+
+
+def test_what_a_final_set_leaves_out_in_the_middle_is_handed_to_nobody() -> None:
+    alone, client, consumer = subscribed()
+    publish(alone, 1, 3)
+    alone.run(0.1)
+    alone.cell.propose((CloseRecord(WRITER, ((1, 1), (3, 3))),), alone.now)
+    alone.run(0.1)
+    found = page(alone, client, consumer, WRITER)
+    assert (found.spans, found.through, found.is_final) == (((1, 1), (3, 3)), 3, True)

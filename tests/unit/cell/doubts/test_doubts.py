@@ -9,7 +9,7 @@ from fjm2.cell.cell import Cell
 from fjm2.cell.configuration import Membership
 from fjm2.cell.ledger_table import Span
 from fjm2.cell.replica import Remembered, StoredEntry
-from fjm2.cell.wire.commands import Counted, Fetch
+from fjm2.cell.wire.commands import Counted, CountedFlag, Fetch
 from fjm2.cell.wire.ranges import Position, Range
 from fjm2.cell.wire.records import ConfigureRecord, OpenRecord, Subscription, TableRecord
 from fjm2.cell.wire.requests import Place
@@ -106,7 +106,8 @@ def test_the_word_of_a_keeper_in_doubt_fills_a_hole_that_is_in_doubt_itself() ->
     assert told(keeper) == []
     sent(keeper)
     keeper.receive(Fetch(reply_to=OTHER, cell_id=CELL_ID, ranges=(Range(LEDGER, 3, 1),)).encode(), OTHER, 1.3)
-    assert not [each for each in sent(keeper) if isinstance(each, Counted)]
+    (answer,) = (each for each in sent(keeper) if isinstance(each, Counted))
+    assert (answer.flags, answer.table_version) == (CountedFlag.HEARSAY, 0)
 
 
 def test_doubts_come_back_after_a_restart_until_they_are_settled_on_disk() -> None:
@@ -147,4 +148,57 @@ def test_a_manager_that_counted_nothing_itself_takes_the_word_of_as_many_others(
     readiness.tally(answer, MEMBERS[1], members)
     assert told(keeper) == []
     readiness.tally(answer, MEMBERS[2], members)
+    assert told(keeper) == [1]
+
+
+def test_a_manager_counts_no_hearsay() -> None:
+    """A member that repeats the word of another one may have heard of the subscription before; so may the writer."""
+    keeper, _ = lagging()
+    members = Membership((ConfigureRecord(1, 3, MEMBERS[:3], True),))
+    told_of = Counted(flags=CountedFlag.HEARSAY, cell_id=CELL_ID, table_version=0, ranges=(Range(LEDGER, 3, 3),))
+    for member in MEMBERS[1:3]:
+        keeper.replica.readiness.tally(told_of, member, members)
+    assert told(keeper) == []
+
+
+def test_a_keeper_in_doubt_tells_through_which_table_it_is_sure() -> None:
+    """So others learn of the sequences before they hear of the newest subscription, as this keeper did."""
+    keeper, store = lagging(2)
+    keeper.receive_counted(LEDGER, 3, 3, WRITER, 1.3)
+    keeper.handle_synced(store.lsn, 1.3)
+    second = TableRecord(2, True, Subscription(1, Place(0, "other"), "client", "second", ""), (Position(LEDGER, 3),))
+    keeper.receive_entry(1, 3, body(1, second), 1.4)
+    sent(keeper)
+    keeper.receive(Fetch(reply_to=OTHER, cell_id=CELL_ID, ranges=(Range(LEDGER, 3, 3),)).encode(), OTHER, 1.4)
+    (answer,) = (each for each in sent(keeper) if isinstance(each, Counted))
+    assert (answer.flags, answer.table_version, answer.ranges) == (0, 1, (Range(LEDGER, 3, 3),))
+
+
+def test_what_is_known_before_a_subscription_is_no_hearsay_however_it_was_learned() -> None:
+    keeper, store = lagging(2)
+    keeper.receive(word(3, 3, 1), OTHER, 1.3)
+    keeper.handle_synced(store.lsn, 1.3)
+    second = TableRecord(2, True, Subscription(1, Place(0, "other"), "client", "second", ""), (Position(LEDGER, 3),))
+    keeper.receive_entry(1, 3, body(1, second), 1.4)
+    assert keeper.replica.ledgers.doubts.counted_within(LEDGER, 1, 9) == [(3, 6)]
+
+
+def test_a_keeper_that_is_no_member_yet_has_only_hearsay() -> None:
+    """It may take the place of a member that knew of the subscription, and kept the frames."""
+    keeper, store = cell(me=MEMBERS[0]._replace(incarnation=9))
+    keeper.receive(heartbeat(1), MANAGER, 1.0)
+    keeper.receive_counted(LEDGER, 1, 5, WRITER, 1.0)
+    keeper.handle_synced(store.lsn, 1.0)
+    keeper.receive_entry(1, 2, ENTRY, 1.1)
+    doubts = keeper.replica.ledgers.doubts
+    assert doubts.within(LEDGER, 1, 9) == [(3, 6)]
+    assert doubts.counted_within(LEDGER, 1, 9) == []
+
+
+def test_a_keeper_that_knows_that_a_newer_table_is_decided_believes_no_older_word() -> None:
+    keeper, _ = lagging()
+    keeper.receive(heartbeat(1, 3, committed=3, table_version=2, committed_epoch=1), MANAGER, 1.3)
+    keeper.receive(word(3, 3, 1), OTHER, 1.3)
+    assert told(keeper) == []
+    keeper.receive(word(3, 3, 2), OTHER, 1.3)
     assert told(keeper) == [1]
