@@ -146,6 +146,7 @@ class Replica:
         self.ledgers.pinned = remembered.kept
         for span in remembered.spans:
             self.ledgers.restore(span, now)
+        known = set(self.ledgers.open_ledgers)
         for stored in last_chain(remembered.entries):
             body = decode_entry(stored.data)
             if body is None:
@@ -164,7 +165,10 @@ class Replica:
         for ledger in self.log.fenced(0):
             self.ledgers.fence(ledger, now)
         self._advance_confirmable()
-        starts = [starts for _, starts in self.table.state.subscriptions if self.table.version > remembered.settled]
+        if self.table.version > remembered.settled:  # that of a snapshot, which may have closed any ledger since
+            added = [starts for _, starts in self.table.state.subscriptions]
+            self.readiness.doubt(Asked(added, remembered.settled, known), ())
+        starts: list[tuple[Position, ...]] = []
         for index in range(self.log.first_index, self.log.last_index + 1):
             starts += starts_asked(self.log.entry(index).body.records, remembered.settled)
         self.readiness.doubt(Asked(starts, remembered.settled), ())
@@ -276,7 +280,7 @@ class Replica:
         result = self.log.offer(epoch, index, Entry(epoch, body, data), self.promise.epoch)
         self.confirmable = min(self.confirmable, self.log.last_index)
         if result is Appended.ADDED:
-            self._doubt(starts_asked(body.records, 0), before)
+            self._doubt(Asked(starts_asked(body.records, 0), before))
             self.write_entries()
             for ledger in self.log.fenced(min(fenced_before, index - 1)):
                 self.ledgers.fence(ledger, now)
@@ -288,10 +292,11 @@ class Replica:
         if is_known and (index <= self.confirmable or not self.is_stuck):
             self.commit(index, now)
             return Appended.KNOWN
-        known, before = self.table.state.subscriptions, self.table.version
+        known, before, was_open = self.table.state.subscriptions, self.table.version, set(self.ledgers.open_ledgers)
         if not self.snapshots.adopt(index, entry, now):
             return Appended.REFUSED
-        self._doubt([starts for each, starts in self.table.state.subscriptions if (each, starts) not in known], before)
+        added = [starts for each, starts in self.table.state.subscriptions if (each, starts) not in known]
+        self._doubt(Asked(added, before, was_open))
         self._applied = index
         self.confirmable = min(self.confirmable, index - 1)
         self.write_entries()
@@ -308,9 +313,9 @@ class Replica:
             if not state.subscriptions:
                 self.readiness.reach(state.version)
 
-    def _doubt(self, starts: Sequence[Sequence[Position]], sure: int) -> None:
+    def _doubt(self, asked: Asked) -> None:
         unsynced = (each.mark.span for each in self._pending if isinstance(each.mark, _CountedMark))
-        self.readiness.doubt(Asked(starts, sure), unsynced)
+        self.readiness.doubt(asked, unsynced)
 
     def propose(self, epoch: int, records: tuple[Record, ...], now: float) -> int:
         """Append an entry as the manager of an epoch. Return its index."""

@@ -1,6 +1,6 @@
 """The newest table whose messages a member has, and what it has to find out before it has them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from fjm2.base.ledger import Ledger
@@ -26,6 +26,8 @@ class Asked(NamedTuple):
     starts: Sequence[Sequence[Position]]
     sure: int
     """Version of the table before the first of them."""
+    closed: Container[Ledger] = ()
+    """Ledgers that were closed since, or may have been. Others that are closed have nothing for them."""
 
 
 class TableReadiness:
@@ -82,16 +84,26 @@ class TableReadiness:
         if not asked.starts:
             return
         is_hearsay = self._context.me not in self._log.membership
-        positions = [dict(each) for each in asked.starts]
-        begins = {ledger: min(each.get(ledger, 1) for each in positions) for ledger in self._ledgers.open_ledgers}
+        wanted = self._wanted(asked)
         doubts = self._ledgers.doubts
-        for ledger, begin in begins.items():
-            for first, end in self._ledgers.on_disk_within(ledger, begin, _ALL):
-                gaps = self._context.storage.live(ledger, first, end).gaps(first, end)
-                doubts.add(ledger, gaps, asked.sure, is_hearsay=is_hearsay)
+        for ledger, ranges in wanted.items():
+            for low, high in ranges:
+                for first, end in self._ledgers.on_disk_within(ledger, low, high):
+                    gaps = self._context.storage.live(ledger, first, end).gaps(first, end)
+                    doubts.add(ledger, gaps, asked.sure, is_hearsay=is_hearsay)
         for ledger, first, end in unsynced:
-            if ledger in begins and begins[ledger] < end:
-                doubts.add(ledger, [(max(first, begins[ledger]), end)], asked.sure, is_hearsay=is_hearsay)
+            parts = wanted[ledger].within(first, end) if ledger in wanted else ()
+            doubts.add(ledger, parts, asked.sure, is_hearsay=is_hearsay)
+
+    def _wanted(self, asked: Asked) -> dict[Ledger, RangeSet]:
+        """Return the sequences of each ledger that subscriptions may ask for: of a closed one through its final set."""
+        positions = [dict(each) for each in asked.starts]
+        parts: dict[Ledger, Iterable[tuple[int, int]]] = dict.fromkeys(self._ledgers.open_ledgers, [(1, _ALL)])
+        for each in self._ledgers.closed_ledgers if asked.closed else ():
+            if each.ledger in asked.closed:
+                parts[each.ledger] = [(first, last + 1) for first, last in each.final]
+        begins = {ledger: min(each.get(ledger, 1) for each in positions) for ledger in parts}
+        return {ledger: RangeSet(RangeSet(each).within(begins[ledger], _ALL)) for ledger, each in parts.items()}
 
     def doubtful(self) -> list[Range]:
         """Return what has to be asked for."""

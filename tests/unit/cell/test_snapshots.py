@@ -301,3 +301,25 @@ def test_a_manager_sends_its_snapshot_for_entries_that_are_gone_and_not_too_ofte
     keeper.receive(fetch, 9, 1.4)
     again = [message for message in sent(keeper) if isinstance(message, SendEntry)]
     assert again == first[1:]
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_a_ledger_that_a_snapshot_closes_may_lack_messages_to_the_subscriptions_that_it_adds(is_synced: bool) -> None:
+    """The subscription may have been added before the ledger was closed: others tell what is missing of it."""
+    _, snapshot = decided()
+    member = Member()
+    member.held.store_counted(CLOSED, 1, 4, 0.0, is_fetched=False)
+    if is_synced:
+        member.sync()
+    assert member.held.offer_entry(1, LAST, snapshot.data, 0.0) is Appended.ADDED
+    assert list(member.held.ledgers.doubts) == [(CLOSED, 1, 3)]  # nobody has anything from behind the final set
+
+
+@pytest.mark.parametrize(("settled", "doubtful"), [(0, [(CLOSED, 1, 3)]), (1, [])])
+def test_such_doubts_come_back_after_a_restart(settled: int, doubtful: list[tuple[Ledger, int, int]]) -> None:
+    _, snapshot = decided()
+    store = Store()
+    store.counted[CLOSED] = [(1, 5)]
+    remembered = Remembered(CELL_ID, 1, entries=(snapshot,), spans=[Span(CLOSED, 1, 5)], settled=settled)
+    held = Replica(Context(ME, 1, BUS_KEY, store, Random(1)), remembered, 0.0)
+    assert list(held.ledgers.doubts) == doubtful
