@@ -219,6 +219,30 @@ class Unstored:
         self._ledgers.pop(ledger, None)
 
 
+class Counting:
+    """Sequences that were counted and are not on disk yet. For others the store tells if it has their frames."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[Ledger, RangeSet] = {}
+
+    def add(self, span: Span) -> None:
+        """Note sequences."""
+        self._ledgers.setdefault(span.ledger, RangeSet()).add(span.first, span.end)
+
+    def remove(self, span: Span) -> None:
+        """Note that sequences are on disk, or that they could not be written."""
+        ranges = self._ledgers.get(span.ledger)
+        if ranges is not None:
+            ranges.remove(span.first, span.end)
+            if not ranges:
+                del self._ledgers[span.ledger]
+
+    def within(self, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
+        """Return those between `first` and `end`."""
+        ranges = self._ledgers.get(ledger)
+        return [] if ranges is None else list(ranges.within(first, end))
+
+
 class LedgerTable:
     """All ledgers that a keeper knows. Its size is bounded, whatever is sent."""
 
@@ -233,6 +257,7 @@ class LedgerTable:
         """Sequences that were counted, although a subscription may ask for their frames."""
         self.successions: Final = Successions()
         self.unstored: Final = Unstored()
+        self.counting: Final = Counting()
         self._open_max = open_max
         self._writer_open_max = writer_open_max
         self._islands_max = islands_max
@@ -337,6 +362,7 @@ class LedgerTable:
 
     def note_on_disk(self, span: Span) -> None:
         """Note that sequences are on disk, or need no disk."""
+        self.counting.remove(span)
         state = self._ledgers.get(span.ledger)
         if state is not None:
             state.on_disk.add(span.first, span.end)
@@ -494,7 +520,9 @@ class LedgerTable:
 
         Their writer does not send them again, so that they have to be fetched.
         """
-        for ledger, first, end in spans:
+        for span in spans:
+            ledger, first, end = span
+            self.counting.remove(span)
             state = self._ledgers.get(ledger)
             if state is not None and state.final is None:
                 self.unstored.add(ledger, first, end)

@@ -97,7 +97,7 @@ class TableChanged:
     """A subscription was added or dropped.
 
     The driver keeps the frames of its destination from these positions on, passes those that it has to
-    `Cell.clients.note_messages`, and then calls `Cell.handle_table_ready`. The cell fetches those that were counted.
+    `Cell.clients.note_ranges`, and then calls `Cell.handle_table_ready`. The cell fetches those that were counted.
     Until then the keeper reports the older version, and confirms nothing to those who know the newer one.
     """
 

@@ -266,8 +266,10 @@ class Replica:
             self.fetches.note_refused(now)
         if lsn is None:
             self.ledgers.drop_unsynced((span,))
-        else:
-            self._pending.append(_Pending(lsn, mark))
+            return
+        if isinstance(mark, _CountedMark):
+            self.ledgers.counting.add(span)
+        self._pending.append(_Pending(lsn, mark))
 
     def offer_entry(self, epoch: int, index: int, data: bytes, now: float) -> Appended:
         """Take an entry of the decision log, if it follows what is there."""

@@ -101,6 +101,11 @@ class Doubts:
             writing.add(low, high)
         return parts
 
+    def writing_within(self, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the doubtful ranges between `first` and `end` whose frames have come and are not on disk yet."""
+        writing = self._writing.get(ledger)
+        return [] if writing is None else list(writing.within(first, end))
+
     def end_writing(self, ledger: Ledger, first: int, end: int) -> None:
         """Note that frames are on disk, or that the disk refused them."""
         writing = self._writing.get(ledger)

@@ -76,15 +76,35 @@ class Clients:
             self._requests.add(ledger, low, high)
 
     def note_messages(self, frame_hash: int, ledger: Ledger, first: int, count: int) -> None:
-        """Note that frames which are stored are messages to a destination of the table.
+        """Note that frames which have come are messages to a destination of the table.
 
-        The driver passes in those that it keeps: when they come; when `TableChanged` makes it reread what it has from
-        the start of a subscription on; and at the start all that are in the store.
+        Those that are not stored are no messages here: one that was counted may come again when there is a
+        subscription, and no keeper could send it to anybody.
         """
-        self.note_ranges(frame_hash, ledger, [(first, first + count)])
+        self.note_ranges(frame_hash, ledger, self._stored_within(ledger, first, first + count))
+
+    def _stored_within(self, ledger: Ledger, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the ranges between first and end without frames that were counted, or given up."""
+        ledgers = self._replica.ledgers
+        known, counting = ledgers.on_disk_within(ledger, first, end), ledgers.counting.within(ledger, first, end)
+        if not known and not counting:  # as nearly always: they are new
+            return [(first, end)]
+        stored = RangeSet([(first, end)])
+        for low, high in known:
+            stored.remove(low, high)
+            stored.update(self._context.storage.live(ledger, low, high))
+        for low, high in counting:
+            stored.remove(low, high)
+        for low, high in ledgers.doubts.writing_within(ledger, first, end):
+            stored.add(low, high)
+        return list(stored)
 
     def note_ranges(self, frame_hash: int, ledger: Ledger, ranges: Sequence[tuple[int, int]]) -> None:
-        """Note ascending ranges [first, end) of messages to one destination, of which there may be very many."""
+        """Note ascending ranges [first, end) of messages to one destination, of which there may be very many.
+
+        The driver passes in those that are in the store: at the start all, and when `TableChanged` makes it reread it
+        those from the start of a subscription on.
+        """
         if ranges and self._replica.table.stores(frame_hash):
             first, end = ranges[0][0], ranges[-1][1]
             ledgers = self._replica.ledgers

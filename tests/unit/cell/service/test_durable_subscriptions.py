@@ -11,7 +11,7 @@ from fjm2.cell.service.pages import PAGE_MESSAGES_MAX
 from fjm2.cell.service.reasons import Reason
 from fjm2.cell.wire.catch_up import PAGE_SPANS_MAX, CatchUpPage, CatchUpQuery
 from fjm2.cell.wire.ranges import Position, Range
-from fjm2.cell.wire.records import CloseRecord, FenceRecord, TimeRecord
+from fjm2.cell.wire.records import CloseRecord, FenceRecord, Subscription, TableRecord, TimeRecord
 from fjm2.cell.wire.requests import (
     Ack,
     Close,
@@ -100,6 +100,38 @@ def test_a_durable_subscription_has_one_active_consumer() -> None:
     assert client.close(consumer) is Reason.NO_CONSUMER
     assert client.subscribe() is Reason.GRANTED
     assert not tables(alone)  # it goes on where it was
+
+
+def test_a_late_copy_of_what_was_counted_is_no_message() -> None:
+    """No keeper could send it to the consumer, which would wait for it without end."""
+    alone, client = opened()
+    alone.cell.receive_counted(WRITER, 1, 3, 60, alone.now)
+    alone.settle()
+    assert client.subscribe() is Reason.GRANTED
+    publish(alone, 2, 4)
+    assert kept(alone) == [(4, 5)]
+    alone.cell.receive_counted(WRITER, 6, 2, 60, alone.now)  # not on disk yet
+    publish(alone, 6, 3)
+    assert kept(alone) == [(4, 5), (8, 8)]
+    publish(alone, 3, 6)
+    assert kept(alone) == [(4, 5), (8, 8)]
+
+
+def test_a_late_copy_of_what_was_counted_too_early_is_a_message() -> None:
+    alone = Alone()
+    alone.cell.receive_counted(WRITER, 1, 3, 60, alone.now)
+    alone.settle()
+    alone.decide(TableRecord(1, True, Subscription(DURABLE, ORDERS, "client", "name", ""), ()))
+    alone.cell.replica.ledgers.doubts.add(WRITER, [(2, 3)])
+    publish(alone, 1, 3)
+    assert kept(alone) == [(2, 2)]
+
+
+def test_messages_that_the_store_has_no_room_for_are_none() -> None:
+    alone, _, _ = subscribed()
+    alone.store.is_full = True
+    publish(alone, 1, 2)
+    assert kept(alone) == []
 
 
 def test_two_sessions_do_not_hold_one_durable_subscription() -> None:
