@@ -275,7 +275,7 @@ class ServiceWorld(World):
             case Released():
                 self.model.check_released(event.ledger, event.ranges, keeper.cell.clients.state.table_version)
             case Decided(index=index) if index == self.model.index + 1:
-                self.model.apply(index, event.records, self.now)
+                self.model.apply(index, event.records, self.is_kept, self.now)
             case _:
                 pass
 

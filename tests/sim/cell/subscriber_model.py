@@ -47,6 +47,8 @@ NEEDLESS = {
 """Refusals that a correct client avoids."""
 
 
+IsKept = Callable[[Ledger, int], bool]
+"""Tells whether most members have a message on disk."""
 Key = tuple[str, str, bool]
 """Client id and name of a subscription, and True if it is durable: others have names of their own."""
 
@@ -202,12 +204,10 @@ class Model:
         frame: bytes,
         *,
         is_redelivered: bool,
-        is_kept: Callable[[Ledger, int], bool],
+        is_kept: IsKept,
+        now: float,
     ) -> None:
-        """Check a delivery. A consumer whose session has ended does not count: its acknowledgements are refused.
-
-        `is_kept` tells whether most members have a message on disk.
-        """
+        """Check a delivery. A consumer whose session has ended does not count: its acknowledgements are refused."""
         generation = self.consumers[session, number]
         if not generation.has((session, number)):
             self.counts["late deliveries"] += 1
@@ -215,6 +215,9 @@ class Model:
         where = f"message {sequence} of {ledger} to consumer {number} of session {session:x}"
         if f"topic{frame[1:2].decode()}" != generation.topic:
             raise BrokenPromiseError(f"{where}: of another topic")
+        due_at = self.messages[ledger][sequence].due_at
+        if due_at > now:
+            raise BrokenPromiseError(f"{where}: it is not due before {due_at}, and it is {now}")
         if ledger in generation.closed:
             raise BrokenPromiseError(f"{where}: the ledger was closed before there was the subscription")
         if sequence in generation.acked[ledger]:
@@ -253,9 +256,7 @@ class Model:
             )
         self.counts["uses"] += 1
 
-    def _has_to_come(
-        self, generation: Generation, ledger: Ledger, sequence: int, sent: Sent, is_kept: Callable[[Ledger, int], bool]
-    ) -> bool:
+    def _has_to_come(self, generation: Generation, ledger: Ledger, sequence: int, sent: Sent, is_kept: IsKept) -> bool:
         """Return True for a message that a subscription gets before any later one.
 
         It is not enough that the subscription needs it: its start is behind what the manager had seen, and a message
@@ -287,7 +288,7 @@ class Model:
 
     # Decisions
 
-    def apply(self, index: int, records: Sequence[Record], now: float) -> None:
+    def apply(self, index: int, records: Sequence[Record], is_kept: IsKept, now: float) -> None:
         """Take the records of the next entry."""
         self.index = index
         missing = {key for key, generation in self.subscriptions.items() if generation.is_durable}
@@ -301,7 +302,7 @@ class Model:
                         self._judge(record.ledger, sequence, Reason(reason))
                 case HandRecord():
                     for hand in record.hands:
-                        self._hand(hand, now)
+                        self._hand(hand, is_kept, now)
                 case ReturnRecord():
                     self.counts["lapses"] += 1
                     self._end(record.session)
@@ -351,7 +352,7 @@ class Model:
             starts, closed = dict(record.starts), set(self.final)
             self.subscriptions[key] = Generation(record.subscription, starts, closed, record.version, now)
 
-    def _hand(self, hand: Hand, now: float) -> None:
+    def _hand(self, hand: Hand, is_kept: IsKept, now: float) -> None:
         each, consumer = hand.range, (hand.session, hand.range.consumer)
         self.last_hand = each
         generation = self.consumers[consumer]
@@ -364,7 +365,8 @@ class Model:
             if sequence in generation.acked[each.ledger] or any(sequence in held for held in holders):
                 raise BrokenPromiseError(f"{hand}: message {sequence} is held or acknowledged")
             sent = self.messages[each.ledger].get(sequence)
-            if sent is not None and sent.topic == generation.topic and sent.due_at > now:
+            # One that nobody kept is a number like those of others. If a consumer gets it, that delivery is checked.
+            if sent and sent.due_at > now and self._has_to_come(generation, each.ledger, sequence, sent, is_kept):
                 raise BrokenPromiseError(f"{hand}: message {sequence} is not due before {sent.due_at}, and it is {now}")
             is_again = sequence in generation.handed[each.ledger]
             if sent is not None and sent.topic == generation.topic and is_again != bool(each.deliveries):

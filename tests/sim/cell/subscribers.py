@@ -300,6 +300,7 @@ class Client:
                 frame,
                 is_redelivered=event.is_redelivered,
                 is_kept=self.world.is_kept,
+                now=self.world.now,
             )
         consumer.inbox.append(event)
 
