@@ -69,12 +69,14 @@ class Hander:
                 room[consumer] -= sum(self._count(cursor, ledger, first, end) for first, end in held)
         hands: list[Hand] = []
         turns = [consumer for consumer, credit in room.items() if credit > 0]
-        ledgers = self._clients.backlog.ledgers_of(cursor.frame_hash) if turns else []
-        for ledger in self._turn_of([each for each in ledgers if cursor.hands_out(each)]):
+        known = self._clients.backlog.ledgers_of(cursor.frame_hash) if turns else []
+        for ledger in self._turn_of([each for each in known if cursor.hands_out(each)]):
             if not turns or len(hands) >= most:
                 break
-            backlog, is_delayed = self._clients.backlog, ledger.is_delayed
-            if not is_delayed and older_unread(ledger, cursor, backlog, self._replica.ledgers) is not None:
+            backlog, ledgers, is_delayed = self._clients.backlog, self._replica.ledgers, ledger.is_delayed
+            if is_delayed and ledger in ledgers.doubts:
+                continue  # a portion could have messages that are not due: nobody here knows of them
+            if not is_delayed and older_unread(ledger, cursor, backlog, ledgers) is not None:
                 continue
             portions = self._due_portions if is_delayed else self._portions
             for first, end in portions(cursor, ledger):

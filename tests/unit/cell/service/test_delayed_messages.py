@@ -61,6 +61,18 @@ def test_nothing_is_handed_out_before_it_is_due() -> None:
     assert handed(alone, 1.0) == [(client.session, 1, 1, 0), (client.session, 4, 4, 0)]
 
 
+def test_nothing_is_handed_out_of_a_ledger_that_may_have_messages_which_are_not_due() -> None:
+    """A portion has the numbers before its message as well, and what was counted too early may not be due."""
+    alone = Alone()
+    client, _ = subscribed(alone)
+    alone.cell.receive_counted(LATER, 1, 1, 60, alone.now)
+    alone.cell.replica.ledgers.doubts.add(LATER, [(1, 2)], is_hearsay=True)
+    delay(alone, 2, 0.1)
+    assert handed(alone, 0.3) == []
+    alone.cell.replica.ledgers.doubts.resolve(LATER, 1, 2)
+    assert handed(alone, 0.3) == [(client.session, 1, 2, 0)]
+
+
 def test_what_is_not_delayed_is_not_handed_out_to_unshared_ones() -> None:
     alone = Alone()
     subscribed(alone)
