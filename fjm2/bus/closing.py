@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from .confirmation import CLOSING_ROUND_S
 
@@ -85,6 +85,17 @@ class CloseDeadline:
     def expire(self) -> None:
         """Make the deadline expire at once."""
         self._timeout_s = 0.0
+
+    async def complete(self, steps: Coroutine[Any, Any, None]) -> None:
+        """Wait for the last steps of a close. If the caller is cancelled, let the deadline expire, and wait all the
+        same: half a close would keep sockets, directories and threads. A second cancellation ends only the wait."""
+        task = asyncio.ensure_future(steps)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self.expire()
+            await asyncio.wait([task])
+            raise
 
     def expires_at(self, share: float = 1.0) -> float:
         """Return the time at which the deadline expires if there is no further progress, by the loop's clock.

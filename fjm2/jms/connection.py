@@ -12,7 +12,7 @@ from weakref import WeakSet
 from fjm2.base.done import DONE
 from fjm2.base.functions import FixedAttributes, check_callback
 from fjm2.base.readings import Counted
-from fjm2.bus.closing import close_timeout_after
+from fjm2.bus.closing import CloseDeadline, close_timeout_after
 from fjm2.bus.errors import UnconfirmedError
 from fjm2.bus.statistics import ConnectionStatistics
 from fjm2.messages.destination import Destination
@@ -226,12 +226,18 @@ class ConnectionCore:
             endpoint.is_closed = True
             endpoint.bus.withdraw(endpoint.connection_id)
             self._release_id()
-            await endpoint.leave_cell()
-            await endpoint.sending.close()
-            await endpoint.bus.close(deadline)
-            endpoint.bus.remove_listener(self._handle_report)
-            await self._keeper.close()
+            try:
+                await deadline.complete(self._leave(endpoint, deadline))
+            finally:
+                await self._keeper.close()
         await endpoint.callbacks.drained()
+
+    async def _leave(self, endpoint: Endpoint, deadline: CloseDeadline) -> None:
+        """Give up what other connections, or other programs, could not have before."""
+        await endpoint.leave_cell()
+        await endpoint.sending.close()
+        await endpoint.bus.close(deadline)
+        endpoint.bus.remove_listener(self._handle_report)
 
     async def _confirm(self, endpoint: Endpoint) -> None:
         """Wait until all persistent messages are confirmed. The last connection of a bus leaves that to the bus."""

@@ -1,6 +1,7 @@
 """Keepers inside of programs: `ConnectionFactory(keep=...)`, as real processes on the loopback interface."""
 
 import asyncio
+import contextlib
 import resource
 import signal
 import time
@@ -13,9 +14,10 @@ from keepers import DEADLINE_S, Keepers, Writer, uri_of, writing
 from test_keepers import exported
 
 from fjm2.errors import ConfigError
-from fjm2.jms import ConnectionFactory, ResourceAllocationError
+from fjm2.jms import ConnectionFactory, ResourceAllocationError, Topic
 from fjm2.jms.sends import own_keeper
 from fjm2.keeper.store_directory import config_of, open_store
+from fjm2.outbox.drive.directory import open_outbox
 from fjm2.store.config import StoreConfig
 from fjm2.store.errors import StoreInUseError
 
@@ -83,6 +85,23 @@ def test_the_first_connection_starts_it_and_the_last_close_ends_it(directory: Pa
         async with factory.create_connection():
             pass
         open_store(directory, StoreConfig()).disk.shut()
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.1])
+def test_a_close_that_is_cancelled_ends_it_too(directory: Path, port: int, after_s: float) -> None:
+    async def use() -> None:
+        factory = ConnectionFactory(uri_of(port), keep=directory, outbox=directory.with_name("outbox"))
+        context = await factory.create_context()
+        await context.send(Topic("cancelled"), "a")
+        closing = asyncio.create_task(context.close())
+        await asyncio.sleep(after_s)
+        closing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await closing
+        open_store(directory, StoreConfig()).disk.shut()
+        open_outbox(directory.with_name("outbox"), 1 << 30).disk.shut()
 
     asyncio.run(use())
 
