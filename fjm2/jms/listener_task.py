@@ -188,14 +188,15 @@ class ListenerTask:
                 inbox.begin_runs()
             return self._run_new(inbox, listener, end)
         inbox.end_runs()
-        return self._run_in_thread(inbox, listener) if is_in_thread else self._run_any(inbox, listener)
+        return self._run_in_thread(inbox, listener) if is_in_thread else self._run_any(inbox, listener, end)
 
-    async def _run_any(self, inbox: Inbox, listener: Any) -> None:
-        """Deliver messages of any kind. Redelivered messages are in the order of all inboxes: the next one may be
-        another inbox's. Consumers that share a queue get those that another one gave back."""
-        for _ in range(1 if inbox.again else _BATCH_MESSAGES_MAX):
+    async def _run_any(self, inbox: Inbox, listener: Any, end: float) -> None:
+        """Deliver messages of any kind. Messages that the session had before are in the order of all inboxes: the next
+        one may be another inbox's. Consumers that share a queue get those that another one gave back."""
+        is_next_known = not (inbox.again and (inbox.is_shared or self.ready.has_old_order))
+        for _ in range(_BATCH_MESSAGES_MAX if is_next_known else 1):
             delivery = self._opener.take(inbox)
-            if delivery is None or not await self._run_one(delivery, listener):
+            if delivery is None or not await self._run_one(delivery, listener) or perf_counter() > end:
                 return
 
     def _end_interrupt(self) -> None:

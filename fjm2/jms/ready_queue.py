@@ -32,6 +32,12 @@ class ReadyQueue:
         """True if an inbox of the session has a listener."""
         return bool(self._wakes)
 
+    @property
+    def has_old_order(self) -> bool:
+        """True if messages may wait that the session had before. They come in their old order, whichever inboxes they
+        are in."""
+        return bool(self._again)
+
     def add(self, inbox: Inbox) -> None:
         """Give turns to an inbox, which has a listener from now on. Calling this twice does no harm."""
         if inbox in self._wakes:

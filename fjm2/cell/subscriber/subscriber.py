@@ -47,8 +47,8 @@ class Subscriber(Generic[F]):
     Requests are frames in the connection's own ledger. The cell decides them in their order, and each is carried out
     once: a request that the cell had no room for is sent again, behind those that it must not overtake. Within a
     session, consumers come and go one at a time, after all acknowledgements that were asked for before.
-    Acknowledgements do not wait for each other; those that are asked for while four are on their way go into one
-    request.
+    Acknowledgements that are asked for while one is on its way go into one request; while four are, if the cell hands
+    the messages out. A client that waits for each acknowledgement by itself may have more of them on their way.
 
     `F` is the owner's type of a frame. A consumer gets each frame of its subscription once, by ledger and sequence, and
     those of a ledger in order, whatever the owner passes in and in whatever order. A frame that is heard in order is

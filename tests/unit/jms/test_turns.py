@@ -5,6 +5,8 @@ The cost is counted in looks at inboxes, not in time.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from time import sleep
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from fjm2.bus.router import Received as RoutedMessage
 from fjm2.bus.routing.targets import ReceivedRun
 from fjm2.jms import SessionMode, TextMessage, Topic
 from fjm2.jms.dispatcher import Dispatcher
+from fjm2.jms.listener_task import TURN_S
 from fjm2.messages.batches.frame_run import find_run
 from fjm2.messages.frame import FrameWriter
 from fjm2.messages.header import HEADER
@@ -200,6 +203,58 @@ def test_redelivered_messages_come_first_in_their_old_order() -> None:
         bench.dispatcher.start()
         await bench.settle(11)
         assert bench.texts[5:] == ["2", "0", "1", "0", "2", "new"]
+
+    run(body)
+
+
+def put_again(inbox: Inbox, count: int) -> None:
+    """Let all messages of an inbox come as a cell sends them again: the session did not have them before."""
+    for _ in range(count):
+        received = inbox.pop()
+        assert received is not None
+        inbox.again.append(Delivery(received, inbox, 2, 0, None))
+
+
+def test_what_the_session_did_not_have_before_comes_in_turns_of_many() -> None:
+    async def body() -> None:
+        bench = Bench(SessionMode.CLIENT_ACKNOWLEDGE)
+        inboxes = [bench.add(), bench.add()]
+        for inbox in inboxes:
+            bench.put(inbox, *map(str, range(2 * BATCH)))
+            put_again(inbox, 2 * BATCH)
+        bench.dispatcher.start()
+        await bench.settle(4 * BATCH)
+        turns = [number for number, _, _ in bench.got]
+        # A busy machine ends some turns early, as they are bounded in time.
+        assert sum(turn != before for turn, before in pairwise(turns)) < BATCH
+        assert [text for number, text, _ in bench.got if not number] == list(map(str, range(2 * BATCH)))
+
+    run(body)
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_a_turn_of_slow_listeners_ends_in_time(comes_again: bool) -> None:
+    async def body() -> None:
+        bench = Bench(SessionMode.CLIENT_ACKNOWLEDGE)
+        inbox = bench.add(listens=False)
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        bench.listen(inbox, lambda _: sleep(2 * TURN_S))
+        bench.put(inbox, *map(str, range(BATCH // 4)))
+        if comes_again:
+            put_again(inbox, BATCH // 4)
+        counting = asyncio.ensure_future(count())
+        bench.dispatcher.start()
+        while len(bench.got) < BATCH // 4:  # noqa: ASYNC110 - listeners have no event to wait for
+            await asyncio.sleep(0)
+        counting.cancel()
+        assert turns >= BATCH // 4
 
     run(body)
 
