@@ -274,7 +274,8 @@ class Cell:
         self._settle(now)
 
     def handle_table_ready(self, version: int) -> None:
-        """Note that all frames that a version of the table asks for are kept."""
+        """Note that all frames that a change of the table asks for are kept. Call it once for each `TableChanged`, in
+        their order: several of one version come with a snapshot."""
         self.replica.readiness.reach(version)
 
     def propose(self, records: tuple[Record, ...], now: float) -> int | None:

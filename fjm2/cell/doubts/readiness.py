@@ -53,9 +53,13 @@ class TableReadiness:
             self._added.append((version, subscription.destination.frame_hash))
 
     def reach(self, version: int) -> None:
-        """Note that all messages are told that a version asks for."""
-        self.version = max(self.version, min(version, self._table.version))
-        self._added = [each for each in self._added if each[0] > version]
+        """Note that all messages are told that one change asks for, and those before it. Changes that come with a
+        snapshot are several of one version."""
+        self._added = [each for each in self._added if each[0] >= version]
+        if self._added and self._added[0][0] == version:
+            del self._added[0]
+        if not self._added or self._added[0][0] > version:
+            self.version = max(self.version, min(version, self._table.version))
 
     def knows_messages(self, frame_hash: int) -> bool:
         """Return True if all messages to a destination that are in the store have been told."""

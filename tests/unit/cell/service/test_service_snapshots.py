@@ -1,14 +1,14 @@
 """Tests of what snapshots keep of the service to clients."""
 
 from serving_cells import Alone
-from serving_clients import ORDERS, WRITER, Client, publish
+from serving_clients import NEWS, ORDERS, WRITER, Client, publish
 from single_keepers import cell, events
 
 from fjm2.base.ledger import Ledger
 from fjm2.cell.cell import Cell
 from fjm2.cell.decision_log import Entry
 from fjm2.cell.ledger_table import Span
-from fjm2.cell.outgoing import Released, SendCommand
+from fjm2.cell.outgoing import Released, SendCommand, TableChanged
 from fjm2.cell.replica import StoredEntry
 from fjm2.cell.service.state_codec import encode_state
 from fjm2.cell.wire.catch_up import CatchUpQuery
@@ -145,3 +145,46 @@ def test_a_page_waits_until_the_driver_has_told_all_messages() -> None:
     alone.cell.handle_table_ready(1)
     alone.cell.clients.answer(query)
     assert isinstance(alone.cell.poll_message(), SendCommand)
+
+
+def test_a_snapshot_of_several_subscriptions_is_told_when_the_last_one_is() -> None:
+    alone = Alone(snapshot_entries=4)
+    client = Client(alone)
+    client.open()
+    consumers = []
+    for name, place in (("orders", ORDERS), ("news", NEWS)):
+        client.subscribe(name, place)
+        consumers.append(client.sent)
+    publish(alone, 1, 3)
+    while alone.cell.replica.log.snapshot_index < alone.cell.clients.state.index:
+        alone.decide(TimeRecord(int(alone.now * 1000)))
+    keeper, _ = cell()
+    index, entry = snapshot_of(alone)
+    keeper.receive_entry(1, index, entry.data, 0.2)
+    keeper.clients.advance()
+    changes = [event for event in events(keeper) if isinstance(event, TableChanged)]
+    assert [change.subscription.destination for change in changes] == [ORDERS, NEWS]
+    answered: list[list[bool]] = []
+    for change in changes:
+        keeper.handle_table_ready(change.version)
+        answered.append([answers(keeper, client, consumer) for consumer in consumers])
+        assert (keeper.replica.readiness.version == change.version) == (change is changes[-1])
+    assert answered == [[True, False], [True, True]]
+
+
+def answers(keeper: Cell, client: Client, consumer: int) -> bool:
+    """Return True if a keeper answers a consumer."""
+    while keeper.poll_message() is not None:
+        pass
+    query = CatchUpQuery(
+        is_exact=False,
+        reply_to=7,
+        keeper_node=1,
+        consumer=consumer,
+        cell_id=keeper.cell_id,
+        session=client.session,
+        ledger=WRITER,
+        first=1,
+    )
+    keeper.clients.answer(query)
+    return keeper.poll_message() is not None
