@@ -277,6 +277,7 @@ class Cell:
         """Note that all frames that a change of the table asks for are kept. Call it once for each `TableChanged`, in
         their order: several of one version come with a snapshot."""
         self.replica.readiness.reach(version)
+        self.clients.answer_early()
 
     def propose(self, records: tuple[Record, ...], now: float) -> int | None:
         """Decide something as the serving manager. Return the index of the entry, or None if not serving.

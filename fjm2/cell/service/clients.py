@@ -17,6 +17,7 @@ from fjm2.cell.wire.requests import Request, decode_request
 
 from .backlog import Backlog
 from .decided import Decided, Touched, granted
+from .early_questions import EarlyQuestions
 from .inbox import RequestInbox
 from .kept_requests import KeptRequests
 from .pages import hint_of, page_of, replayed
@@ -42,6 +43,7 @@ class Clients:
         self.renewed: dict[int, float] = {}
         """Time at which each session was heard last."""
         self._requests = KeptRequests()
+        self._early = EarlyQuestions()
         self._touched: dict[Touched, None] = {}
         replica.ledgers.pinned = self.backlog
 
@@ -140,13 +142,15 @@ class Clients:
     def answer(self, query: CatchUpQuery) -> None:
         """Send a consumer a page of what its subscription has not acknowledged, if this keeper is asked.
 
-        A keeper that has not applied the decision which made the consumer does not answer: it may not know yet what an
-        earlier consumer acknowledged. Nor does one that may lack messages, or has not been told of all in its store.
+        A keeper that has not applied the decision which made the consumer answers when it has: it may not know yet what
+        an earlier consumer acknowledged. So does one that has not been told of all messages in its store. One that may
+        lack messages does not answer.
         """
         if query.keeper_node != self._context.node_id:
             return
         cursor = self.state.cursor_of(query.session, query.consumer)
         if cursor is None or not self._replica.readiness.knows_messages(cursor.frame_hash):
+            self._early.add(query)
             return
         if not query.is_exact:
             self._context.outgoing.append(SendCommand(hint_of(query, cursor, self.backlog)))
@@ -158,6 +162,11 @@ class Clients:
         ranges = replayed(page)
         if ranges:
             self._context.events.append(Replay(query.reply_to, ranges))
+
+    def answer_early(self) -> None:
+        """Answer what was asked too early, unless it still is."""
+        for query in self._early.take():
+            self.answer(query)
 
     # Decisions
 
@@ -180,6 +189,7 @@ class Clients:
             for ledger, final, _ in replica.ledgers.closed_ledgers:
                 self._trim(ledger, final)
             self._drop_void()
+        is_applied = False
         while state.index < min(replica.log.committed, replica.confirmable):
             entry = replica.log.entry(state.index + 1)
             missing = [each for each in granted(entry.body.records) if self._is_missing(*each)]
@@ -191,6 +201,7 @@ class Clients:
                 return
             state.apply(entry.body.records, self.find_request)
             state.index += 1
+            is_applied = True
             for record in entry.body.records:
                 if isinstance(record, CloseRecord):
                     self._trim(record.ledger, record.final)
@@ -207,6 +218,8 @@ class Clients:
             self._requests.settle(settled, replica.ledgers)
         for ledger, ranges in self._requests.released():
             self._tell_released(ledger, ranges)
+        if is_applied:
+            self.answer_early()
 
     def _is_missing(self, ledger: Ledger, sequence: int) -> bool:
         return sequence > self.state.through.get(ledger, 0) and self.inbox.find(ledger, sequence) is None
