@@ -20,6 +20,7 @@ from fjm2.messages.destination import (
     TemporaryQueue,
     TemporaryTopic,
     Topic,
+    TopicPattern,
     not_a_destination,
 )
 from fjm2.messages.errors import (
@@ -67,6 +68,11 @@ MOVES: Final = {
 
 def check_topic(topic: object) -> None:
     """Raise InvalidDestinationError unless a topic can have named subscriptions."""
+    if isinstance(topic, TopicPattern):
+        raise InvalidDestinationError(
+            f"{topic!r} is a pattern: durable and shared subscriptions take one topic; create one for each topic, or a "
+            "consumer without a name: create_consumer"
+        )
     if not isinstance(topic, Topic):
         raise not_a_destination(topic, Topic)
     if isinstance(topic, TemporaryTopic):

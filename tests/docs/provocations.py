@@ -25,6 +25,7 @@ from fjm2.jms import (
     StreamMessage,
     TextMessage,
     Topic,
+    TopicPattern,
     TopicRequestor,
 )
 from fjm2.metrics import MetricsServer
@@ -123,6 +124,8 @@ SELECTORS = [
     "price ? 5",
 ]
 
+A_PATTERN: Any = TopicPattern("a.*")
+
 ASYNC_CALLS: dict[str, AsyncCall] = {
     "send('prices', 'ABC')": lambda context: context.create_producer().send("prices", "ABC"),  # type: ignore[arg-type]
     "send('topic://prices', 'ABC')": lambda context: context.create_producer().send("topic://prices", "ABC"),  # type: ignore[arg-type]
@@ -133,6 +136,7 @@ ASYNC_CALLS: dict[str, AsyncCall] = {
     "create_consumer(Queue('orders'))": lambda context: call(context.create_consumer, Queue("orders")),
     "create_shared_consumer(Topic('t'), '')": lambda context: context.create_shared_consumer(Topic("t"), ""),
     "create_durable_consumer(Topic('t'), 'n')": lambda context: context.create_durable_consumer(Topic("t"), "n"),
+    "create_shared_consumer(TopicPattern('a.*'), 'n')": lambda context: context.create_shared_consumer(A_PATTERN, "n"),
     "create_browser(Queue('orders'))": lambda context: call(context.create_browser, Queue("orders")),
     "create_browser(Topic('t'))": lambda context: call(context.create_browser, Topic("t")),
     "create_browser(create_temporary_queue())": lambda context: browse_temporary(context),

@@ -22,6 +22,7 @@ from fjm2.jms import (
     TemporaryTopic,
     TextMessage,
     Topic,
+    TopicPattern,
 )
 
 TOPIC, OTHER = Topic("fjm2.subscriptions"), Topic("fjm2.subscriptions.other")
@@ -153,6 +154,17 @@ async def test_g1_a_temporary_topic_belongs_to_its_connection(api: Api) -> None:
     assert await texts(consumer, 1) == ["a"]
     with pytest.raises(InvalidDestinationError, match="temporary"):
         await one.create_durable_consumer(topic, "name")
+
+
+@pytest.mark.parametrize("kind", ["durable", "shared", "shared_durable"])
+async def test_u4_a_subscription_with_a_name_takes_no_pattern(api: Api, kind: str) -> None:
+    context = await api.context(client_id="desk")
+    with pytest.raises(InvalidDestinationError) as told:
+        await getattr(context, f"create_{kind}_consumer")(TopicPattern("a.*"), "name")
+    assert str(told.value) == (
+        "TopicPattern('a.*') is a pattern: durable and shared subscriptions take one topic; create one for each topic, "
+        "or a consumer without a name: create_consumer"
+    )
 
 
 async def test_g2_deleting_a_temporary_topic(api: Api) -> None:
