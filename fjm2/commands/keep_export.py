@@ -1,6 +1,7 @@
 """`fjm2 keep export`: writes the messages of a store for other programs."""
 
 import contextlib
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -117,7 +118,9 @@ def export(directory: Path, form: str, target: Path | None, accept_loss: bool, a
     rows = _Rows()
     try:
         with store_errors(), OsDisk(directory, read_only=True) as disk:
-            write(rows.of(messages_of(disk, accept_loss=accept_loss)), target)
+            messages = messages_of(disk, accept_loss=accept_loss)
+            first = list(itertools.islice(messages, 1))  # a store that cannot be read leaves an earlier file alone
+            write(rows.of(itertools.chain(first, messages)), target)
     except OSError as error:
         raise click.ClickException(f"{error.filename or target or 'stdout'}: {error.strerror or error}") from error
     unreadable = f", {counted(rows.unreadable, 'message')} cannot be read" if rows.unreadable else ""

@@ -48,10 +48,10 @@ class _Reported:
 def check(disk: Disk) -> Iterator[Damage]:
     """Yield every damaged range of a store: of what recovery needs, and of all batches with live frames.
 
-    A torn tail is no damage. Damage that costs nothing is told as such (`Damage.is_lost`). Raises ConfigError if the
-    store is of a newer format.
+    A torn tail is no damage. Damage that costs nothing is told as such (`Damage.is_lost`). Raises ConfigError if there
+    is no store, or one of a newer format.
     """
-    found = recover(disk)
+    found = _recovered(disk)
     yield from found.damages
     yield from found.notes
     known = _Reported(found.damages)
@@ -63,10 +63,10 @@ def check(disk: Disk) -> Iterator[Damage]:
 def export(disk: Disk, *, accept_loss: bool = False) -> Iterator[ExportedMessage]:
     """Yield all live messages, ledger by ledger, in the order of their sequences.
 
-    Frames that the disk does not give are left out. Raises DamagedStoreError if the store is damaged, unless the loss
-    is accepted.
+    Frames that the disk does not give are left out. Raises ConfigError if there is no store, and DamagedStoreError if
+    it is damaged, unless the loss is accepted.
     """
-    found = recover(disk)
+    found = _recovered(disk)
     if found.damages and not accept_loss:
         raise damaged(found.damages)
     for ledger in sorted(found.snapshot.contents.ledgers):
@@ -96,6 +96,17 @@ def read_journal(
     space = Space(config)
     space.used.update((segment.number, segment) for segment in found.snapshot.segments)
     return Journal(config, Random(0), found.identity, found.snapshot.contents, space, found.snapshot.position)
+
+
+def _recovered(disk: Disk) -> Recovered:
+    """Return what a directory holds. Raise ConfigError if no store was ever there: nothing to read is not all well."""
+    found = recover(disk)
+    if found.is_empty:
+        raise ConfigError(
+            "no store is in this directory: expected that of a keeper; look for a typing error, or a disk that is not "
+            "mounted"
+        )
+    return found
 
 
 def _reads(found: Recovered, ledger: Ledger) -> Iterator[Read]:
