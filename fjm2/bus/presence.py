@@ -281,7 +281,7 @@ class PresenceTable:
         peer.heard_at, peer.expires_at = now, now + announcement.valid_s
         self._note_cell(peer.connection_id, is_keeper and bool(announcement.flags & Flag.CELL))
         self._expired.pop(peer.node_id, None)
-        self.names.note_client(peer.node_id, peer.connection_id, peer.client_id, peer.lanes)
+        self.names.note_client(peer.node_id, peer.connection_id, peer.client_id, peer.lanes, is_keeper=peer.is_keeper)
         return before != (peer.client_id, peer.lanes, peer.topics, peer.wants_all, peer.is_keeper, True)
 
     def _note_cell(self, connection_id: int, has_cell: bool) -> None:

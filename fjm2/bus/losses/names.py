@@ -60,6 +60,8 @@ class PeerName:
     """Client ids of its connections that have one, as last announced."""
     host: str | None = None
     """Address of its host; None if it was never heard. Behind a gateway, this is the gateway's address."""
+    is_keeper: bool = False
+    """True for a keeper, which has no messages of its own."""
 
     def __str__(self) -> str:
         place = "" if self.host is None else f" at {self.host}"
@@ -75,12 +77,14 @@ def _quoted(client_id: str) -> str:
 
 
 class _Node:
-    __slots__ = ("client_ids", "host")
+    __slots__ = ("client_ids", "host", "is_keeper")
 
     def __init__(self, host: str | None) -> None:
         self.client_ids: dict[int, str | None] = {}
         """Client ids by connection id."""
         self.host = host
+        self.is_keeper = False
+        """True if it announced keepers, and nothing else."""
 
 
 class PeerNames:
@@ -100,7 +104,7 @@ class PeerNames:
         node = self._nodes.get(node_id)
         if node is None:
             return PeerName(node_id, host=self._hosts.get(node_id))
-        return PeerName(node_id, tuple(name for name in node.client_ids.values() if name), node.host)
+        return PeerName(node_id, tuple(name for name in node.client_ids.values() if name), node.host, node.is_keeper)
 
     def all_of(self, node_ids: Iterable[int]) -> tuple[PeerName, ...]:
         """Return the names of nodes, those with client ids first."""
@@ -115,18 +119,27 @@ class PeerNames:
         else:
             _put(self._hosts, node_id, host)
 
-    def note_client(self, node_id: int, connection_id: int, client_id: str | None, lanes: Iterable[int] = ()) -> None:
+    def note_client(
+        self,
+        node_id: int,
+        connection_id: int,
+        client_id: str | None,
+        lanes: Iterable[int] = (),
+        *,
+        is_keeper: bool = False,
+    ) -> None:
         """Note a connection that a node announced, and the nodes that send its lanes. It may have no client id."""
-        self._note_client(node_id, connection_id, client_id)
+        self._note_client(node_id, connection_id, client_id, is_keeper)
         host = self.of(node_id).host
         for lane in lanes:
             # Lanes are sent from one host, so nobody can give his own name to a sender elsewhere.
             if lane not in (0, node_id) and self.of(lane).host in (None, host):
-                self._note_client(lane, connection_id, client_id)
+                self._note_client(lane, connection_id, client_id, is_keeper)
 
-    def _note_client(self, node_id: int, connection_id: int, client_id: str | None) -> None:
+    def _note_client(self, node_id: int, connection_id: int, client_id: str | None, is_keeper: bool) -> None:
         node = self._nodes.get(node_id) or _Node(self._hosts.pop(node_id, None))
         _put(self._nodes, node_id, node)
+        node.is_keeper = is_keeper and (node.is_keeper or not node.client_ids)
         node.client_ids[connection_id] = client_id
         if len(node.client_ids) > _CONNECTIONS_MAX:
             del node.client_ids[next(iter(node.client_ids))]

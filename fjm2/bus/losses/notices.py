@@ -78,7 +78,7 @@ class LossNotices:
                 self._open_gaps = {place: size for place, size in self._open_gaps.items() if place[0] != sender}
                 is_lost = self.router.forget(sender, self._unread == sender)
                 self._unread = None
-                if is_lost:
+                if is_lost and not details.sender.is_keeper:  # it has no messages of its own
                     self._tell(SenderLost(sender, self._lane_of(sender), reason, details))
 
     def _note_bytes(self, lost: StreamLost) -> None:

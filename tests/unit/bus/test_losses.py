@@ -15,7 +15,7 @@ from routing import CONNECTION, OTHER, SENDER, STREAM, TOPIC, Bench, Subscriber,
 from fjm2.bus import errors, reports
 from fjm2.bus.losses.kinds import Gap, Loss
 from fjm2.bus.losses.notices import LossNotices
-from fjm2.bus.presence import Announcement, PresenceTable
+from fjm2.bus.presence import Announcement, Flag, PresenceTable
 from fjm2.bus.reports import BusReport, BytesLost, MessagesUnreadable, SenderLost, StreamsMissed, TransactionDropped
 from fjm2.jms import MessagesLostError, TextMessage, Topic
 from fjm2.messages.frame import FrameWriter, Parts
@@ -237,6 +237,19 @@ def test_a_sender_that_goes_before_anything_of_its_stream_was_read_is_told() -> 
     assert len(watched.reports) == 1
     watched.bench.take([message("it is back")])
     assert watched.subscriber.gaps == [True]
+
+
+@pytest.mark.parametrize("has_connection", [False, True])
+def test_a_keeper_that_goes_has_lost_no_messages(has_connection: bool) -> None:
+    watched = Watched()
+    watched.presence.update(SENDER, Announcement(1, (SENDER, 0, 0), "keeper-1", flags=Flag.KEEPER), 0.0)
+    if has_connection:
+        watched.presence.update(SENDER, Announcement(2, (SENDER, 0, 0), "desk-7"), 0.0)
+        watched.presence.update(SENDER, Announcement(1, (SENDER, 0, 0), "keeper-1", flags=Flag.KEEPER), 1.0)
+    watched.presence.expire(1000.0)
+    watched.notices.note(StreamLost(SENDER, STREAM, 0, 0, GONE))
+    watched.notices.note(SenderVanished(SENDER, GONE))
+    assert len(watched.reports) == has_connection
 
 
 def unreadable() -> bytes:
