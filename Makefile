@@ -11,6 +11,7 @@ FUZZ_CASES ?= 1000000
 HOSTILE_CASES ?= 10000000
 CREEDSOLO := $(VENV)/.creedsolo
 WORKERS ?= 6
+CALM_WORKERS ?= 8
 FJM2_BENCH := $(VENV)/bin/fjm2-bench
 PLAN ?= --quick
 SCALE_ROWS ?= 2000000 20000000
@@ -23,13 +24,17 @@ SIDE_BY_SIDE := $(SUITE) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Where something is marked so: to read all other files for it would take longer.
 marked = $(shell grep -rlw --include='test_*.py' --exclude-dir=lab 'mark\.$(1)' tests)
 
-.PHONY: help demo test nightly lab test-fast lint fmt api map counters changelog fuzz micro bench docs packaging system-deps clean
+.PHONY: help demo ready test nightly lab test-fast lint fmt api map counters changelog fuzz micro bench docs packaging system-deps clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(INSTALLED)  ## see FJM2 at work on this host, in under a minute
 	$(PY) examples/demo.py
+
+# Side by side: pip and apt take a minute each.
+ready:
+	@$(MAKE) --no-print-directory --jobs=2 $(INSTALLED) system-deps
 
 # Tests wait as much as they compute, so there are more workers than cores. Tests that depend on time come after the
 # others: first the `calm` ones, which hardly compute, a few at a time, then the `alone` ones, one by one.
@@ -38,20 +43,20 @@ define run_suite
 @status=0; \
 $(PY) -m pytest $(2) $(SIDE_BY_SIDE) -m "$(1) not alone and not calm" || status=$$?; \
 if [ $$status = 2 ]; then exit 2; fi; \
-$(PY) -m pytest $(2) -n 8 --dist worksteal -m "$(1) calm and not alone" $(call marked,calm) || status=$$?; \
+$(PY) -m pytest $(2) -n $(CALM_WORKERS) --dist worksteal -m "$(1) calm and not alone" $(call marked,calm) || status=$$?; \
 if [ $$status = 2 ]; then exit 2; fi; \
 $(PY) -m pytest $(2) -m "$(1) alone" $(call marked,alone) || status=$$?; \
 exit $$status
 endef
 
-test: $(INSTALLED) system-deps  ## the test suite but for its exhaustive parts, WORKERS files at a time
+test: ready  ## the test suite but for its exhaustive parts, WORKERS files at a time
 	$(call run_suite,not nightly and)
 
-nightly: $(INSTALLED) system-deps  ## all tests: those of `make test`, the exhaustive ones, and the lab
+nightly: ready  ## all tests: those of `make test`, the exhaustive ones, and the lab
 	$(call run_suite,,--hypothesis-profile=fjm2)
 	$(MAKE) lab
 
-lab: $(INSTALLED) system-deps  ## three networks, their gateways and the admin service, in namespaces: minutes, as root
+lab: ready  ## three networks, their gateways and the admin service, in namespaces: minutes, as root
 	$(PY) -m pytest tests/lab
 
 test-fast: $(INSTALLED)  ## unit tests only: no socket, no root, about a minute
@@ -121,10 +126,12 @@ system-deps:
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends $(APT_PACKAGES) >/dev/null; \
 	else echo "not root or no apt-get: tests that need $(APT_PACKAGES) will skip"; fi
 
+# pip would compile with one processor, and the tests of pandas as well, which take half of the time.
 $(INSTALLED): setup.cfg pyproject.toml
 	python3 -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check --upgrade pip
-	$(PY) -m pip install -q --disable-pip-version-check -e '.[dev,docs,admin,bench,gateway,otel,spark]'
+	$(PY) -m pip install -q --disable-pip-version-check --no-compile -e '.[dev,docs,admin,bench,gateway,otel,spark]'
+	@$(PY) -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib || :
 	@touch $@
 
 # reedsolo's C extension is a peer of the bench only. PyPI has it as source, to be built with Cython.
