@@ -28,6 +28,7 @@ EXCEPTIONS: dict[str, str] = {
 }
 """Classes that may exceed the limits, with the reason."""
 _OPENING = re.compile(r"(What|Whether|Who|Whom|Whose|Of|So many|So long|Likewise)\b")
+_COMMENT_OPENING = re.compile(rf"#[#: ]*{_OPENING.pattern}")
 _SENTENCE_END = re.compile(r"[.!?:;](?=\s|$)")
 
 
@@ -210,13 +211,16 @@ def test_clumsy_openings_are_found() -> None:
 
 
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the first paragraph of every docstring and every comment in a file, with its line number."""
+    """Yield the first paragraph of every docstring in a file, with its line number. Yield every comment as well, if
+    some may open in a clumsy way."""
     for node in nodes_of(path):
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():
             match statement:
                 case ast.Expr(ast.Constant(str(docstring))):
                     yield statement.lineno, " ".join(docstring.split("\n\n")[0].split())
+    if _COMMENT_OPENING.search(text_of(path)) is None:
+        return  # no comment opens so, and to look for comments takes longer than everything else
     previous_line = -1
     for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline):
         if token.type == tokenize.COMMENT:

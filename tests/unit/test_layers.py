@@ -60,8 +60,9 @@ def imports_of(module: str) -> frozenset[str]:
 
 
 def _imported_names(tree: ast.AST, package: list[str]) -> Iterator[str]:
-    loggers = {id(name) for name in _logger_names(tree)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    loggers = {id(name) for name in _logger_names(nodes)}
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -77,11 +78,12 @@ def _is_module_name(value: object) -> bool:
     return isinstance(value, str) and "." in value and value in modules()
 
 
-def _logger_names(tree: ast.AST) -> Iterator[ast.expr]:
+def _logger_names(nodes: list[ast.AST]) -> Iterator[ast.expr]:
     """Yield the expressions that name loggers. Such names look like those of modules, but import nothing."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Log", "logging.getLogger"):
-            yield from node.args
+    for node in nodes:
+        match node:
+            case ast.Call(ast.Name("Log") | ast.Attribute(ast.Name("logging"), "getLogger")):
+                yield from node.args
 
 
 def project_imports(module: str) -> set[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
+from effort import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -321,5 +322,5 @@ class GapMachine(RuleBasedStateMachine):
         self.told.clear()
 
 
-GapMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+GapMachine.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=60, deadline=None)
 TestGaps = GapMachine.TestCase

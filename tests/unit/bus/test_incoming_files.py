@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from effort import examples
 from file_frames import CONTENT, DiskAtOnce, FileBench, Sent, file_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,7 +69,7 @@ def test_files_of_any_size(tmp_path: Path, content: bytes) -> None:
     assert path.read_bytes() == content
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=4),
     step=st.integers(50, 1500),
@@ -419,7 +420,7 @@ def test_a_frame_that_claims_a_path_gets_none(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200), st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_any_bytes_in_a_file_frame_raise_nothing(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, has_flag: bool
 ) -> None:

@@ -1,5 +1,6 @@
 """A blocking inbox that is let go drops its oldest messages, with gaps, until one is taken. Then it blocks again."""
 
+from effort import examples
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from routing import CONNECTION, SENDER, TOPIC, message, text_of
@@ -184,4 +185,4 @@ class LetGo(RuleBasedStateMachine):
 
 
 TestLetGo = LetGo.TestCase
-TestLetGo.settings = settings(max_examples=100, stateful_step_count=40)
+TestLetGo.settings = settings(max_examples=examples(100), stateful_step_count=40)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import cell_messages
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from single_keepers import CELL_ID, FOUNDED, ME, MEMBERS, Store, body, cell, events, heartbeat, sent
@@ -69,7 +70,7 @@ def drain(keeper: Cell) -> None:
     events(keeper)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(sorted(KEEPERS)), st.lists(st.tuples(messages, st.integers(0, 5)), max_size=12))
 def test_no_message_raises(name: str, heard: list[tuple[bytes, int]]) -> None:
     keeper = KEEPERS[name]()
@@ -81,7 +82,7 @@ def test_no_message_raises(name: str, heard: list[tuple[bytes, int]]) -> None:
         drain(keeper)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(sorted(KEEPERS)), st.data())
 def test_no_message_of_the_own_cell_raises(name: str, data: st.DataObject) -> None:
     """Foreign messages are dropped early. So these name the cell, and often a member."""
@@ -101,7 +102,7 @@ def test_no_message_of_the_own_cell_raises(name: str, data: st.DataObject) -> No
         drain(keeper)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.sampled_from(sorted(KEEPERS)), st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), cell_messages.entries))
 )
@@ -114,7 +115,7 @@ def test_no_entry_raises(name: str, entries: list[tuple[int, int, object]]) -> N
         drain(keeper)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(sorted(KEEPERS)), cell_messages.ledgers, cell_messages.u64, st.lists(st.binary(max_size=3)))
 def test_no_frame_raises(name: str, ledger: Ledger, first: int, frames: list[bytes]) -> None:
     keeper = KEEPERS[name]()

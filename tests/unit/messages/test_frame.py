@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from passing import CONNECTION, NOW, TOPIC, encode, opened, read_one, receive
@@ -471,7 +472,7 @@ def exercise(frames: list[Frame]) -> None:
 MUTATIONS = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=4)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.sampled_from(SAMPLES), MUTATIONS, st.integers(1, 300))
 def test_mutated_frames_are_dropped_or_read_but_never_raise(
     sample: bytes, mutations: list[tuple[int, int]], size: int
@@ -489,7 +490,7 @@ def test_mutated_frames_are_dropped_or_read_but_never_raise(
     assert contents(reader.feed(FRAMES[2], (0,))) == [FRAMES[2]]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.binary(max_size=200), st.lists(st.integers(-5, 250), max_size=4)), max_size=6))
 def test_any_bytes_and_marks_are_handled(runs: list[tuple[bytes, list[int]]]) -> None:
     reader = FrameReader(frame_bytes_max=1 << 16)
@@ -500,7 +501,7 @@ def test_any_bytes_and_marks_are_handled(runs: list[tuple[bytes, list[int]]]) ->
     assert contents(reader.feed(FRAMES[2], (0,))) == [FRAMES[2]]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from(SAMPLES), st.integers(HEADER_BYTES, 400), st.binary(min_size=1, max_size=8))
 def test_valid_headers_before_malformed_contents(sample: bytes, at: int, data: bytes) -> None:
     at = min(at, len(sample) - len(data))

@@ -2,11 +2,12 @@
 
 import pytest
 from lives import Lives, end_by_failure, fail_syncs, run_lives
+from representatives import representatives
 
 from fjm2.store.sim_disk import PowerCutError
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", representatives(range(40), *range(20)))
 def test_nothing_confirmed_is_lost_over_many_lives(seed: int) -> None:
     run_lives(seed, lives=6, steps=60)
 

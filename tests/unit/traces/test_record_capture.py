@@ -13,6 +13,7 @@ from typing import Any
 import captures
 import pcap
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -379,7 +380,7 @@ def test_a_long_silence_is_left_out_and_a_short_one_has_samples() -> None:
 # Hostile captures.
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.binary(max_size=400), st.sampled_from([captures.pcap([]), captures.pcapng([]), captures.pcapng([], order=">")])
 )
@@ -397,7 +398,7 @@ def material() -> tuple[bytes, ...]:
     return captures.pcap(frames), captures.pcapng(frames), captures.pcap(crafted), captures.pcap(frames, snap=90)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.integers(0, 3), st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=12))
 def test_captures_with_flipped_bytes_do_no_harm(which: int, changes: list[tuple[int, int]]) -> None:
     file = bytearray(material()[which])

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+from effort import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -195,4 +196,4 @@ class ViewMachine(RuleBasedStateMachine):
 
 
 TestCellView = ViewMachine.TestCase
-TestCellView.settings = settings(max_examples=60, stateful_step_count=60)
+TestCellView.settings = settings(max_examples=examples(60), stateful_step_count=60)

@@ -1,5 +1,6 @@
 """A model of a durable consumer: however its messages come, it gets each one once, and those of a writer in order."""
 
+from effort import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -106,4 +107,4 @@ class ConsumerMachine(RuleBasedStateMachine):
 
 
 TestConsumer = ConsumerMachine.TestCase
-TestConsumer.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestConsumer.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

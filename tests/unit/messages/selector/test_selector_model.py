@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import copysign, inf, isnan, nan
 from typing import Any, TypeAlias
 
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -278,7 +279,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(conditions, st.lists(messages, min_size=1, max_size=3))
 def test_selectors_say_what_the_tree_says(condition: Node, received: list[Values]) -> None:
     selector = Selector(condition.text)
@@ -298,7 +299,7 @@ SPELLED = """
 words = st.sampled_from([*SPELLED.split(), "\t", "\n", "\v"])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(words, max_size=20).map(" ".join) | st.lists(words, max_size=20).map("".join) | st.text(max_size=30),
     messages,

@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -132,7 +133,7 @@ def losses(draw: st.DrawFn, longest: int, most_parity: int) -> tuple[ReedSolomon
     return code, present, seed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(losses(200, 50), st.sampled_from([1, 13, 64, 255, 1400, 1408]))
 def test_large_codes_with_another_pattern_in_each_block(
     case: tuple[ReedSolomon, NDArray[np.bool_], int], width: int
