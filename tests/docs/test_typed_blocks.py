@@ -68,7 +68,7 @@ App("fjm2://", keep="store", overflow=Overflow.BLOCK)
 def connect(context: JMSContext, **options: Unpack[ConnectionOptions]) -> blocking.ConnectionFactory:
     ConnectionFactory(rate="10Mbit", grtt_s=0.001, flow=Flow.MIN, cc=True, block_s="5s", keep="store")
     context.create_consumer(Topic("t"), overflow="drop_oldest")
-    return blocking.ConnectionFactory("fjm2://", keep="store", **options)
+    return blocking.ConnectionFactory("fjm2://", **options)
 
 
 async def use(consumer: JMSConsumer, message: Message) -> None:
