@@ -119,6 +119,13 @@ def test_programs_that_ask_nothing_after_a_stop_are_found(monkeypatch: pytest.Mo
         stop_for_some_seeds()
 
 
+@pytest.mark.parametrize("seed", representatives([78, 1014], 1014))
+def test_subscribers_get_what_they_are_promised_in_seeds_that_broke_that_once(seed: int) -> None:
+    """A portion had numbers of delayed messages that nobody kept (78), and a snapshot both added a subscription and
+    closed a ledger (1014)."""
+    wandered(seed)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1000, 1300))
 def test_subscribers_get_what_they_are_promised_for_many_seeds(seed: int) -> None:
