@@ -305,7 +305,8 @@ def test_names_may_hold_whatever_labels_may(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "warehouse" / "aggregates")
     for path in (tmp_path / "warehouse" / "results").rglob("*.parquet"):
         table = pq.read_table(path)
-        table = table.filter(pc.field("scenario") == "lan")
+        few = (pc.field("scenario") == "lan") & (pc.field("fanout") == 1) & (pc.field("loss") == 0)
+        table = table.filter(few & pc.field("system").isin(["fjm2-jms", *names]))  # drawing takes the most time
         systems = [names.get(system, system) for system in table["system"].to_pylist()]
         pq.write_table(table.set_column(table.column_names.index("system"), "system", pa.array(systems)), path)
     page = build(tmp_path / "warehouse", tmp_path / "report").read_text()

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -18,6 +18,7 @@ from fjm2bench.traces.session import SMALL_BYTES, suited
 from fjm2bench.traces.warehouse import Warehouse
 from pyspark.sql import SparkSession
 from representatives import representatives
+from sparks import Sparks
 from trace_lines import T, result, sample, write
 from trace_tables import contents
 
@@ -41,9 +42,26 @@ def events_of(folder: Path) -> list[list[dict[str, Any]]]:
     return [[json.loads(line) for line in path.read_text().splitlines()] for path in folder.iterdir()]
 
 
-def test_a_small_warehouse_takes_one_session_and_few_jobs(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
-    """Jobs and tasks are counted rather than seconds: these depend on the machine."""
+class Small(NamedTuple):
+    """A folder of lines, and a warehouse made of them with the settings that all tests share."""
+
+    folder: Path
+    warehouse: Warehouse
+    rows: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def small(sparks: Sparks, tmp_path_factory: pytest.TempPathFactory) -> Small:
+    made = tmp_path_factory.mktemp("small")
+    folder, warehouse = made / "traces", Warehouse(made / "w")
+    folder.mkdir()
     write_some(folder)
+    ingest(sparks.here(), folder, warehouse, settle_s=0)
+    return Small(folder, warehouse, aggregate(sparks.here(), warehouse).tables)
+
+
+def test_a_small_warehouse_takes_one_session_and_few_jobs(spark: SparkSession, small: Small, tmp_path: Path) -> None:
+    """Jobs and tasks are counted rather than seconds: these depend on the machine."""
     (tmp_path / "events").mkdir()
     options = {
         "spark.eventLog.enabled": "true",
@@ -52,7 +70,7 @@ def test_a_small_warehouse_takes_one_session_and_few_jobs(spark: SparkSession, f
         "spark.eventLog.compress": "false",
     }
     warehouse, report = Warehouse(tmp_path / "w"), tmp_path / "report"
-    command = ["all", str(folder), str(warehouse.path), "--to", str(report), "--settle", "0", "--memory", "1g"]
+    command = ["all", str(small.folder), str(warehouse.path), "--to", str(report), "--settle", "0", "--memory", "1g"]
     confs = [part for name, value in options.items() for part in ("--conf", f"{name}={value}")]
     ran = subprocess.run(
         [sys.executable, "-m", "fjm2bench", "traces", *command, *confs],
@@ -72,20 +90,11 @@ def test_a_small_warehouse_takes_one_session_and_few_jobs(spark: SparkSession, f
     wanted = ("ingest: read 3 files, ", "aggregate: by_minute, 1 day", "aggregate: by_run, 1 run", "report: draw")
     for phase in wanted:
         assert any(line.startswith(phase) for line in phases), (phase, phases)
-
-    other = Warehouse(tmp_path / "other")  # with the settings that all tests share
-    ingest(spark, folder, other, settle_s=0)
-    aggregate(spark, other)
-    assert contents(spark, warehouse) == contents(spark, other)
+    assert contents(spark, warehouse) == contents(spark, small.warehouse)
 
 
-def test_spark_does_not_start_for_nothing(
-    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_some(folder)
-    warehouse = Warehouse(tmp_path / "w")
-    ingest(spark, folder, warehouse, settle_s=0)
-    tables = aggregate(spark, warehouse).tables
+def test_spark_does_not_start_for_nothing(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, warehouse = small.folder, small.warehouse
     monkeypatch.setattr(session, "spark_session", lambda *_, **__: pytest.fail("Spark was started"))
     monkeypatch.chdir(tmp_path)
     places = {"ingest": [folder, warehouse.path], "aggregate": [warehouse.path], "all": [folder, warehouse.path]}
@@ -93,7 +102,7 @@ def test_spark_does_not_start_for_nothing(
         ran = CliRunner().invoke(traces, [command, *map(str, paths), "--quiet"])
         assert ran.exit_code == 0, ran.output
         assert "nothing new" in ran.output
-        assert (f"by_minute {tables['by_minute']:>25,} rows" in ran.output) == (command != "ingest")
+        assert (f"by_minute {small.rows['by_minute']:>25,} rows" in ran.output) == (command != "ingest")
         assert len(batches(warehouse)) == 1
 
 
