@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -256,10 +257,19 @@ class Weather(RuleBasedStateMachine):
         return (number - some + 0x8000) & 0xFFFF
 
 
-TestWeather = pytest.mark.timeout(3000 if IS_SLOW else 300)(Weather.TestCase)
-Weather.TestCase.settings = settings(
+TestWeather = Weather.TestCase
+TestWeather.settings = settings(settings.default, max_examples=examples(50), stateful_step_count=25)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3000 if IS_SLOW else 300)
+class TestWeatherForLong(TestWeather):
+    """The same with more examples."""
+
+
+TestWeatherForLong.settings = settings(
     settings.default,
-    max_examples=5000 if IS_SLOW else 3 * settings.default.max_examples // 2,
+    max_examples=5000 if IS_SLOW else examples(150),
     stateful_step_count=40 if IS_SLOW else 25,
 )
 
