@@ -9,6 +9,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
+from inspect import isfunction
 from random import Random
 from typing import Any
 
@@ -145,10 +147,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that take longest first."""
     places = [f"tests/{name}" for name in sorted(_LONG_FILES, key=_LONG_FILES.__getitem__, reverse=True)]
 
-    def place_of(item: pytest.Item) -> int:
-        return next((number for number, place in enumerate(places) if item.nodeid.startswith(place)), len(places))
+    @cache
+    def place_of(file: str) -> int:
+        return next((number for number, place in enumerate(places) if file.startswith(place)), len(places))
 
-    items.sort(key=place_of)
+    items.sort(key=lambda item: place_of(item.nodeid.partition("::")[0]))
+
+
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Make no cases of tests that are nightly without them: thousands, which would only be deselected."""
+    if not isfunction(obj) or "not nightly" not in collector.config.option.markexpr:
+        return None
+    return [] if any(mark.name == "nightly" for mark in getattr(obj, "pytestmark", ())) else None
 
 
 @pytest.hookimpl(tryfirst=True)

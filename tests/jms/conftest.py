@@ -11,7 +11,7 @@ from zlib import crc32
 import pytest
 from adapter import Api, Asyncio, Blocking
 
-_HERE = Path(__file__).parent
+_HERE = f"{Path(__file__).parent}/"
 
 
 @pytest.fixture(params=[Asyncio, Blocking], ids=["asyncio", "blocking"])
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave one of the two runs of each test to `make nightly`. The name of the test says which one."""
     runs: dict[tuple[Path, str], dict[type[Api], list[pytest.Item]]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and _HERE in item.path.parents and hasattr(item, "callspec"):
+        if isinstance(item, pytest.Function) and str(item.path).startswith(_HERE) and hasattr(item, "callspec"):
             api = item.callspec.params.get("api")
             runs.setdefault((item.path, item.originalname), {}).setdefault(api, []).append(item)
     for (_, name), of_api in runs.items():
