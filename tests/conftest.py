@@ -134,11 +134,12 @@ _LONG_FILES = {
     "model": 20,
     "admin": 18,
     "examples": 15,
-    "unit/test_house_rules.py": 14,
+    "unit/test_": 20,
     "docs": 11,
 }
-_SHARING = ("tests/spark/", "tests/report/", "tests/docs/test_docs_")
-"""Beginnings of the paths of test files that share an expensive fixture: a Java virtual machine, a report, a site."""
+_SHARING = ("tests/spark/", "tests/report/", "tests/docs/test_docs_", "tests/unit/test_")
+"""Beginnings of the paths of test files that share something expensive: a Java virtual machine, a report, a site, or
+syntax trees."""
 _ON_ITS_OWN = "tests/spark/test_traces_mistakes.py"
 """A file in one of these places that does not use the shared fixture. It starts Spark in separate processes."""
 

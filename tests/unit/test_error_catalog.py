@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from syntax import nodes_of
 
 pytestmark = pytest.mark.usefixtures("keeping_trees")
 
@@ -30,9 +31,9 @@ notice.
 HEAD = "# The texts of all exceptions. Written by `make texts`; {} stands for a value.\n"
 
 
-def texts_of(source: str) -> Iterator[str]:
+def texts_of(path: Path) -> Iterator[str]:
     """Yield each exception that a module makes, with its text."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(path):
         if not isinstance(node, ast.Call):
             continue
         name = _name_of(node.func)
@@ -70,7 +71,7 @@ def catalog() -> str:
     parts = [HEAD]
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            texts = sorted({text.replace("\n", "\\n") for text in texts_of(path.read_text())})
+            texts = sorted({text.replace("\n", "\\n") for text in texts_of(path)})
             if texts:
                 parts.append("\n".join([f"\n{path.relative_to(ROOT)}", *(f"    {text}" for text in texts), ""]))
     return "".join(parts)

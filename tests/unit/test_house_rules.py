@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from syntax import nodes_of, text_of
 
 pytestmark = pytest.mark.usefixtures("keeping_trees")
 
@@ -30,22 +31,6 @@ EXCEPTIONS: dict[str, str] = {
 _OPENING = re.compile(r"(What|Whether|Who|Whom|Whose|Of|So many|So long|Likewise)\b")
 _COMMENT_OPENING = re.compile(rf"#[#: ]*{_OPENING.pattern}")
 _SENTENCE_END = re.compile(r"[.!?:;](?=\s|$)")
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(text_of(path))
-
-
-@cache
-def nodes_of(path: Path) -> tuple[ast.AST, ...]:
-    """Return all nodes of a file's tree. Several tests look at them, and each walk takes longer than the parsing."""
-    return tuple(ast.walk(tree_of(path)))
-
-
-@cache
-def text_of(path: Path) -> str:
-    return path.read_text()
 
 
 @cache

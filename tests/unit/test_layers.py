@@ -5,11 +5,14 @@
 
 import ast
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from syntax import nodes_of
+
+pytestmark = pytest.mark.usefixtures("keeping_trees")
 
 ROOT = Path(__file__).parents[2]
 HOUSE = tomllib.loads((ROOT / "docs/dev/house.toml").read_text())
@@ -56,11 +59,10 @@ def imports_of(module: str) -> frozenset[str]:
     """Return the full names that a module imports: at its top, within functions, for type checking, and as strings."""
     path = modules()[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    return frozenset(_imported_names(ast.parse(path.read_text()), package.split(".")))
+    return frozenset(_imported_names(nodes_of(path), package.split(".")))
 
 
-def _imported_names(tree: ast.AST, package: list[str]) -> Iterator[str]:
-    nodes = list(ast.walk(tree))
+def _imported_names(nodes: Iterable[ast.AST], package: list[str]) -> Iterator[str]:
     loggers = {id(name) for name in _logger_names(nodes)}
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -78,7 +80,7 @@ def _is_module_name(value: object) -> bool:
     return isinstance(value, str) and "." in value and value in modules()
 
 
-def _logger_names(nodes: list[ast.AST]) -> Iterator[ast.expr]:
+def _logger_names(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
     """Yield the expressions that name loggers. Such names look like those of modules, but import nothing."""
     for node in nodes:
         match node:

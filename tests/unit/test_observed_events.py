@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from syntax import tree_of
 
 from fjm2.base.logs import TELL_AGAIN_S, JsonLines, Limiter, Log, TextLines
 from fjm2.bus.errors import BusError, ListenerError, MessagesLostError, UnconfirmedError
@@ -44,7 +45,7 @@ def described() -> set[Event]:
 
 @cache
 def sources(package: str) -> list[tuple[Path, ast.Module]]:
-    return [(path, ast.parse(path.read_text())) for path in sorted((ROOT / package).rglob("*.py"))]
+    return [(path, tree_of(path)) for path in sorted((ROOT / package).rglob("*.py"))]
 
 
 def loggers_of(module: ast.Module) -> dict[str, str]:

@@ -34,6 +34,7 @@ def test_a_flood_of_transactions_that_never_end_is_dropped_at_little_cost() -> N
     assert len(transactions) > 9_000
 
 
+@pytest.mark.slow
 def test_after_a_flood_of_transactions_others_are_delivered() -> None:
     subscriber = Subscriber()
     bench = Bench(subscriber)
@@ -45,6 +46,7 @@ def test_after_a_flood_of_transactions_others_are_delivered() -> None:
     assert subscriber.texts == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_deep_names_cost_little_beside_many_patterns() -> None:
     subscribers = [Subscriber(TopicPattern(f"prices.{number}.*.>")) for number in range(10_000)]
     bench = Bench(*subscribers)

@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ def test_a_closed_ledger_is_incomplete_until_it_is_on_disk() -> None:
     assert not table.successions.incomplete
 
 
+@pytest.mark.slow
 def test_a_writer_that_rested_very_often_costs_no_more_than_others() -> None:
     table = LedgerTable()
     for epoch in range(20_000):

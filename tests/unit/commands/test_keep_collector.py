@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import gc
 import weakref
@@ -29,6 +31,7 @@ print(most, gc.get_stats()[0]["collections"] - collections)
 """
 
 
+@pytest.mark.slow
 def test_the_collector_runs_seldom_and_finds_all_that_is_new() -> None:
     told = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     most, collections = map(int, told.stdout.split())

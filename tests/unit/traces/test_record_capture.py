@@ -412,6 +412,7 @@ def test_captures_with_flipped_bytes_do_no_harm(which: int, changes: list[tuple[
     assert all(line["dt"] > 0 and all(value >= 0 for value in line["c"].values()) for line in lines)
 
 
+@pytest.mark.slow
 def test_a_flood_of_senders_takes_bounded_memory() -> None:
     random = Random(5)
     many = 3 * SENDERS_MAX
@@ -422,6 +423,7 @@ def test_a_flood_of_senders_takes_bounded_memory() -> None:
     assert sum(counts["data_datagrams"] + counts["datagrams_twice"] for counts in found.values()) == many
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_capture() -> None:
     def peak(count: int) -> int:
         file = io.BytesIO(capture_of(*(data(n, n % 10, n // 10 % 1000) for n in range(count))))
@@ -436,6 +438,7 @@ def test_memory_does_not_grow_with_the_capture() -> None:
     assert peak(20_000) < peak(2000) + 200_000
 
 
+@pytest.mark.slow
 def test_a_stream_whose_blocks_run_away_does_not_overflow() -> None:
     """Each block number is ahead of the previous one by nearly half of the number space."""
     fti = Fti(fec_id=129, object_bytes=0, segment_bytes=100, block_segments=65_535)

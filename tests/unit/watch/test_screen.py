@@ -47,6 +47,7 @@ def test_the_awaited_receiver_is_shown_in_any_terminal(width: int, height: int) 
     assert lines[2].startswith("slowest receiver: desk-0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.nightly)])
 def test_no_figure_is_cut(step: int) -> None:
     report = busy_bus(30).report(6.9)

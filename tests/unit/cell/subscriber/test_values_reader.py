@@ -247,6 +247,7 @@ def test_stale_and_forged_pages_are_ignored() -> None:
     assert not world.reader.is_listing
 
 
+@pytest.mark.slow
 def test_a_list_without_end_is_cut() -> None:
     one = Keeper(1, [])
     world = World(one)

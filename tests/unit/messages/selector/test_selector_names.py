@@ -57,6 +57,7 @@ def test_reserved_words_are_ascii() -> None:
         assert is_identifier(name)
 
 
+@pytest.mark.slow
 def test_every_character_has_its_place() -> None:
     first, later = set(), set()
     for character in map(chr, range(sys.maxunicode + 1)):
