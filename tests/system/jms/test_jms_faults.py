@@ -58,7 +58,7 @@ def close(*closing: Peer) -> None:
 # Processes.
 
 
-@pytest.mark.parametrize("harm", ["killed", "stopped"])
+@pytest.mark.parametrize("harm", representatives(["killed", "stopped"], "stopped"))
 def test_a_silent_subscriber_blocks_others_no_longer_than_configured(network: Network, port: int, harm: str) -> None:
     left, right = pair(network)
     bad, good = (Peer(right, "jms_peer.py", "subscribe", uri(port)) for _ in range(2))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from embedded_programs import ASYNCIO, BLOCKING, Programs
 from keepers import DEADLINE_S, Keepers, Writer, uri_of, writing
+from representatives import representatives
 from test_keepers import exported
 
 from fjm2.errors import ConfigError
@@ -61,7 +62,7 @@ async def takeover_s(writer: Writer, end: Callable[[], object]) -> float:
     return await served(writer, before) - began
 
 
-@pytest.mark.parametrize("text", [ASYNCIO, BLOCKING], ids=["asyncio", "blocking"])
+@pytest.mark.parametrize("text", representatives([ASYNCIO, BLOCKING], BLOCKING), ids=["asyncio", "blocking"])
 def test_a_program_keeps_what_is_sent(programs: Programs, directory: Path, port: int, text: str) -> None:
     async def write() -> None:
         async with writing(port) as writer:
@@ -162,7 +163,12 @@ sys.path.insert(0, FOLDER)
 """
 
 
-@pytest.mark.parametrize("ending", ["raise SystemExit(0)", "import os; os._exit(0)", "sys.exit()"])
+@pytest.mark.parametrize(
+    "ending",
+    representatives(
+        ["raise SystemExit(0)", "import os; os._exit(0)", "sys.exit()"], "import os; os._exit(0)", "sys.exit()"
+    ),
+)
 def test_nothing_stored_is_lost_by_a_program_that_does_not_close(
     programs: Programs, directory: Path, port: int, ending: str
 ) -> None:
@@ -177,7 +183,7 @@ def test_nothing_stored_is_lost_by_a_program_that_does_not_close(
     assert exported(directory) == list(range(1, 51))
 
 
-@pytest.mark.parametrize("text", [ASYNCIO, BLOCKING], ids=["asyncio", "blocking"])
+@pytest.mark.parametrize("text", representatives([ASYNCIO, BLOCKING], ASYNCIO), ids=["asyncio", "blocking"])
 def test_ctrl_c_leaves_the_directory_free(programs: Programs, directory: Path, port: int, text: str) -> None:
     async def write() -> None:
         async with writing(port) as writer:
