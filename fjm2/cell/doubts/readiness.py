@@ -102,10 +102,10 @@ class TableReadiness:
     def _wanted(self, asked: Asked) -> dict[Ledger, RangeSet]:
         """Return the sequences of each ledger that subscriptions may ask for: of a closed one through its final set."""
         positions = [dict(each) for each in asked.starts]
-        parts: dict[Ledger, Iterable[tuple[int, int]]] = dict.fromkeys(self._ledgers.open_ledgers, [(1, _ALL)])
+        parts: dict[Ledger, Iterable[tuple[int, int]]] = dict.fromkeys(self._ledgers.open_ledgers, ((1, _ALL),))
         for each in self._ledgers.closed_ledgers if asked.closed else ():
             if each.ledger in asked.closed:
-                parts[each.ledger] = [(first, last + 1) for first, last in each.final]
+                parts[each.ledger] = tuple((first, last + 1) for first, last in each.final)
         begins = {ledger: min(each.get(ledger, 1) for each in positions) for ledger in parts}
         return {ledger: RangeSet(RangeSet(each).within(begins[ledger], _ALL)) for ledger, each in parts.items()}
 
