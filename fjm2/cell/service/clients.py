@@ -243,13 +243,16 @@ class Clients:
     def _sweep(self) -> None:
         """Release what all subscriptions have acknowledged of destinations that changed.
 
-        This waits until all that is committed is applied: otherwise a subscription could be added that needs it.
+        This waits until all that is committed is applied, and until the subscriptions to a destination that are in the
+        log are committed: otherwise one could be added that needs it.
         """
         work = 0
+        ahead = self._replica.log.hashes_ahead
         for _ in range(SWEEPS_AT_ONCE):
-            if not self._touched or work > SWEEP_WORK_MAX:
+            touched = next((each for each in self._touched if each.frame_hash not in ahead), None)
+            if touched is None or work > SWEEP_WORK_MAX:
                 return
-            frame_hash, ledger = touched = next(iter(self._touched))
+            frame_hash, ledger = touched
             del self._touched[touched]
             if ledger is None:
                 each_ledger = self.backlog.ledgers_of(frame_hash)

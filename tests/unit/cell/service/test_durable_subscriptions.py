@@ -127,6 +127,26 @@ def test_a_late_copy_of_what_was_counted_too_early_is_a_message() -> None:
     assert kept(alone) == [(2, 2)]
 
 
+def test_nothing_is_given_up_that_a_subscription_in_the_log_asks_for() -> None:
+    """It begins before messages that came while it was being decided."""
+    alone, client, consumer = subscribed()
+    publish(alone, 1, 3)
+    assert client.close(consumer) is Reason.GRANTED
+    alone.forget()
+    old = TableRecord(2, False, Subscription(DURABLE, ORDERS, "client", "name", ""), ())
+    new = TableRecord(3, True, Subscription(DURABLE, ORDERS, "client", "other", ""), (Position(WRITER, 2),))
+    replica = alone.cell.replica
+    replica.propose(replica.log.last_epoch, (old,), alone.now)
+    last = replica.propose(replica.log.last_epoch, (new,), alone.now)
+    replica.handle_synced(alone.store.lsn)
+    replica.commit(last - 1, alone.now)
+    alone.cell.clients.advance()
+    assert kept(alone) == [(1, 3)]
+    alone.cell.handle_timeout(alone.now + 1.0)
+    alone.settle()
+    assert released(alone) == [(1, 1)]
+
+
 def test_messages_that_the_store_has_no_room_for_are_none() -> None:
     alone, _, _ = subscribed()
     alone.store.is_full = True
