@@ -522,7 +522,7 @@ class Inbox:
         if delivery.count == 1 and delivery.gap is not None and loss is not Loss.GIVEN_UP:
             gap = max(gap, delivery.gap)  # it was not delivered after all, and so has not shown its own gap
         place = _place(delivery.received.header)
-        later = (each for each in self.again if each.serial > delivery.serial)
+        later = (each for each in self.again if not each.serial or each.serial > delivery.serial)
         behind = (each for each in later if _place(each.received.header) == place)
         following = next(behind, None)
         if following is None:

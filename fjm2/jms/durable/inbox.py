@@ -53,6 +53,9 @@ class DurableInbox(Inbox):
 
     A message that the session is done with counts as done, and so do those that the consumer does not want. The owner
     takes what is done, and has the cell acknowledge it.
+
+    The client gets messages in the order in which they came, whether they are flagged as delivered before or not: those
+    of an earlier life of an outbox may wait here without a flag when those of the next one come with it.
     """
 
     __slots__ = (
@@ -154,6 +157,10 @@ class DurableInbox(Inbox):
             self.on_file(*decode_begin(buffer[body:end]))
 
     def _deliver_again(self, received: Received) -> None:
+        """Add a message that may have been delivered before, behind all that wait: they are to be delivered again, too,
+        but for the first time."""
+        while (waiting := super().pop()) is not None:
+            self.again.append(Delivery(waiting, self, 1, 0, self.gap_before(waiting)))
         self.messages_received += 1
         self.held += 1
         self.held_bytes += received.header[FRAME_BYTES]
@@ -260,6 +267,8 @@ class DurableInbox(Inbox):
             await asyncio.shield(self._settling or cast("asyncio.Future[None]", self._hold))
 
     def pop(self) -> Received | None:
+        if self.again:
+            return None  # that comes first, as it came first
         return super().pop() if self._settling is None and self.lease.allows() else None
 
     def pop_again(self) -> Delivery | None:

@@ -9,7 +9,7 @@ import pytest
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.bus.inbox import ConsumerSettings, Inbox, Received
-from fjm2.bus.losses.kinds import Loss
+from fjm2.bus.losses.kinds import Gap, Loss
 from fjm2.jms.deliveries import Opener
 from fjm2.jms.durable import repeats
 from fjm2.jms.durable.inbox import MESSAGES_MAX, DurableInbox
@@ -23,13 +23,17 @@ from fjm2.messages.selector import Selector
 
 TOPIC, OTHER = Topic("prices"), Topic("news")
 LEDGER, SECOND = Ledger(5, 0, 0), Ledger(6, 0, 0)
+OLD, NEW, NEWEST = Ledger(5, 1, 0), Ledger(5, 2, 0), Ledger(5, 3, 0)
+"""Ledgers of one outbox, in its order."""
 CONNECTION = 77
 WRITER = FrameWriter(CONNECTION)
 WRITER_HEAD = WRITER.write_body(FILE, b"", b"", TOPIC, PERSISTENT, 4, 1)[0]
 
 
-def frame(body: bytes, destination: Destination = TOPIC, kind: int = Kind.BYTES, priority: int = 4) -> bytes:
-    parts = WRITER.write_body(int(kind), b"", body, destination, PERSISTENT, priority, 1)
+def frame(
+    body: bytes, destination: Destination = TOPIC, kind: int = Kind.BYTES, priority: int = 4, expiration: int = 0
+) -> bytes:
+    parts = WRITER.write_body(int(kind), b"", body, destination, PERSISTENT, priority, 1, expiration)
     return b"".join(with_ledger_number(parts, 5, 0, 1))
 
 
@@ -57,6 +61,7 @@ class Consumer:
             TOPIC, parsed, left_out, settings or ConsumerSettings(), self._note_room, self._note_loss
         )
         self.inbox.on_done = self.done.append
+        self.opener = Opener(SAFE_CODEC, _nothing)
         self.files: list[tuple[str, int]] = []
         self.inbox.on_file = lambda name, size: self.files.append((name, size))
 
@@ -68,6 +73,11 @@ class Consumer:
 
     def take(self, *frames: bytes, first: int = 1, ledger: Ledger = LEDGER, is_redelivered: bool = False) -> None:
         self.inbox.take_frames(ledger, first, list(map(frame_alone, frames)), is_redelivered=is_redelivered)
+
+    def take_all(self) -> list[tuple[bytes, int]]:
+        """Return what the client gets, and how often it may have been delivered then."""
+        deliveries = iter(lambda: self.opener.take(self.inbox), None)
+        return [(bytes(each.received.body), each.count) for each in deliveries if each is not None]
 
     def pop(self) -> Received:
         found = self.inbox.pop()
@@ -122,14 +132,46 @@ def test_a_file_is_told_by_its_first_frame_if_it_is_wanted() -> None:
     assert one.inbox.pop() is None
 
 
-def test_what_was_delivered_before_is_flagged_and_comes_first() -> None:
+def test_what_was_delivered_before_is_flagged_and_comes_in_its_turn() -> None:
     one = Consumer()
     one.take(frame(b"new"))
     one.take(frame(b"old"), first=2, is_redelivered=True)
-    again = one.inbox.pop_again()
-    assert again is not None
-    assert (again.received.body, again.count) == (b"old", 2)
-    assert one.inbox.held == 2
+    one.take(frame(b"newer"), first=3)
+    assert one.inbox.held == 3
+    assert one.take_all() == [(b"new", 1), (b"old", 2), (b"newer", 1)]
+
+
+def test_a_later_life_of_an_outbox_comes_after_the_earlier_one_whatever_is_flagged() -> None:
+    one = Consumer()
+    one.take(frame(b"0"), frame(b"1"), ledger=OLD, is_redelivered=True)
+    one.take(frame(b"2"), frame(b"3"), first=3, ledger=OLD)
+    one.take(frame(b"4"), first=2, ledger=NEW, is_redelivered=True)
+    one.take(frame(b"5"), first=3, ledger=NEW)
+    assert one.take_all() == [(b"0", 2), (b"1", 2), (b"2", 1), (b"3", 1), (b"4", 2), (b"5", 1)]
+
+
+def test_nothing_new_is_taken_before_what_comes_again() -> None:
+    """A turn of a listener that takes new messages may have begun before others came."""
+    one = Consumer()
+    one.take(frame(b"0"))
+    assert one.pop().body == b"0"
+    one.take(frame(b"1"), first=2, is_redelivered=True)
+    one.take(frame(b"2"), first=3)
+    assert one.inbox.pop() is None
+    assert one.take_all() == [(b"1", 2), (b"2", 1)]
+
+
+def test_a_message_that_expired_while_others_came_again_shows_on_the_next() -> None:
+    one = Consumer()
+    one.take(frame(b"0"), frame(b"1", expiration=1), frame(b"2"))
+    one.take(frame(b"3", expiration=1), frame(b"4"), frame(b"5"), first=4, is_redelivered=True)
+    taken = [one.opener.take(one.inbox) for _ in range(4)]
+    assert [(each.received.body, each.gap) for each in taken if each is not None] == [
+        (b"0", None),
+        (b"2", Gap.EXPIRED),
+        (b"4", Gap.EXPIRED),
+        (b"5", None),
+    ]
 
 
 def test_room_is_bounded_in_messages_and_bytes() -> None:
@@ -164,8 +206,8 @@ def test_a_full_inbox_drops_nothing_and_tells_when_it_has_room() -> None:
 async def test_a_new_life_forgets_what_waits_and_what_is_done() -> None:
     one = Consumer()
     one.take(*(frame(b"%d" % number) for number in range(4)))
-    one.take(frame(b"again"), first=5, is_redelivered=True)
     done, late = one.pop(), one.pop()
+    one.take(frame(b"again"), first=5, is_redelivered=True)
     one.inbox.release(done)
     one.inbox.begin_settling()
     one.inbox.begin_life()
@@ -207,8 +249,6 @@ def test_a_message_that_is_forgone_is_not_acknowledged() -> None:
 
 
 # Messages that an outbox sends again.
-
-OLD, NEW, NEWEST = Ledger(5, 1, 0), Ledger(5, 2, 0), Ledger(5, 3, 0)
 
 
 @in_loop
@@ -266,9 +306,9 @@ def test_a_message_of_an_earlier_cell_counts_as_delivered_before() -> None:
     for marks, count in ((0, 1), (REDELIVERED, 2)):
         data = bytearray(frame(b"x"))
         data[MARKS_AT] = marks
-        inbox = Consumer().inbox
+        consumer = Consumer()
+        inbox, opener = consumer.inbox, consumer.opener
         inbox.take_frames(LEDGER, 1, [frame_alone(bytes(data))], is_redelivered=False)
-        opener = Opener(SAFE_CODEC, _nothing)
         delivery = opener.take(inbox)
         assert delivery is not None
         message = opener.open(delivery)
