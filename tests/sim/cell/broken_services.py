@@ -8,6 +8,7 @@ from service_worlds import ServiceKeeper
 from subscribers import TOPICS
 
 from fjm2.base.ledger import Ledger
+from fjm2.bus.inbox import Delivery, Received
 from fjm2.cell.doubts.doubts import Doubts
 from fjm2.cell.ledger_table import LedgerTable, Successions
 from fjm2.cell.service import decided, hands, judge, pages
@@ -24,6 +25,8 @@ from fjm2.cell.service.state_codec import encode_state
 from fjm2.cell.subscriber import portion_reader
 from fjm2.cell.subscriber.durable_reader import DurableReader
 from fjm2.cell.subscriber.tenure import Tenure
+from fjm2.jms.durable.inbox import DurableInbox
+from fjm2.messages.header import FRAME_BYTES
 
 Patch = pytest.MonkeyPatch
 
@@ -252,6 +255,17 @@ def wait_for_what_is_no_more(patch: Patch) -> None:
     patch.setattr(DurableReader, "_learn_end", lambda *_: None)
 
 
+def use_what_comes_again_first(patch: Patch) -> None:
+    """Messages that are flagged overtake those that wait in an inbox without a flag."""
+
+    def deliver_again(self: DurableInbox, received: Received) -> None:
+        self.held += 1
+        self.held_bytes += received.header[FRAME_BYTES]
+        self.again.append(Delivery(received, self, 2, 0, None))
+
+    patch.setattr(DurableInbox, "_deliver_again", deliver_again)
+
+
 _ANSWER = Clients.answer
 _TELL = ServiceKeeper.tell
 
@@ -293,4 +307,5 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     "leave successors open": leave_successors_open,
     "want closed ledgers": want_closed_ledgers,
     "wait for what is no more": wait_for_what_is_no_more,
+    "use what comes again first": use_what_comes_again_first,
 }

@@ -217,7 +217,7 @@ class ServiceWorld(World):
             case 3 | 4 | 5:
                 self.deafen()
             case 6 | 7:
-                holders = [each for each in self.clients if each.consumer is not None and each.consumer.inbox]
+                holders = [each for each in self.clients if each.consumer is not None and each.consumer.unused]
                 self.model.counts["stops"] += 1
                 self.random.choice(holders or self.clients).process.stop(self.random.choice((1.0, 2.5, 5.0, 7.0)))
             case _:

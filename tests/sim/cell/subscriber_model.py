@@ -74,12 +74,15 @@ class Sent(NamedTuple):
 
 
 class EpochOrder:
-    """The order in which a subscription got the ledgers of each producer and lane."""
+    """The order in which a subscription, and the programs of its consumers, got the ledgers of each producer and
+    lane."""
 
     def __init__(self) -> None:
         self.handed_again: dict[Ledger, RangeSet] = defaultdict(RangeSet)
         """Messages that were handed out a second time. Their order is free."""
         self._newest: dict[tuple[object, int, int], int] = {}
+        self._last_used: dict[tuple[object, int, int], tuple[int, int]] = {}
+        """Epoch and sequence of the last message that each program used."""
 
     def check(self, of: object, ledger: Ledger, where: object) -> bool:
         """Check that somebody got nothing of a later ledger. Return True if the ledger is later than those before."""
@@ -89,6 +92,14 @@ class EpochOrder:
             raise BrokenPromiseError(f"{where}: after one of epoch {newest}")
         self._newest[place] = ledger.producer_epoch
         return ledger.producer_epoch > newest
+
+    def check_use(self, of: object, ledger: Ledger, sequence: int, where: object) -> None:
+        """Check that somebody's program got no later message of the producer and lane, of this ledger or another."""
+        line, place = (of, ledger.producer_id, ledger.lane), (ledger.producer_epoch, sequence)
+        last = self._last_used.get(line, (0, 0))
+        if place <= last:
+            raise BrokenPromiseError(f"{where}: after {last[1]} of epoch {last[0]}")
+        self._last_used[line] = place
 
 
 class Generation:
@@ -246,9 +257,14 @@ class Model:
         self.counts["deliveries"] += 1
 
     def use(self, session: int, number: int, ledger: Ledger, sequence: int, *, is_redelivered: bool) -> None:
-        """Check that a program does not use in silence what another one has acknowledged."""
+        """Check that a program uses messages in order, over all lives of their producer, and that it does not use in
+        silence what another one has acknowledged."""
         consumer = session, number
-        acked_by = self.consumers[consumer].acked_by.get((ledger, sequence), consumer)
+        generation = self.consumers[consumer]
+        if not (generation.is_shared or ledger.is_delayed):
+            where = f"message {sequence} of {ledger} is used by consumer {number} of session {session:x}"
+            generation.order.check_use(consumer, ledger, sequence, where)
+        acked_by = generation.acked_by.get((ledger, sequence), consumer)
         if acked_by != consumer and not is_redelivered:
             raise BrokenPromiseError(
                 f"message {sequence} of {ledger} is used by consumer {number} of session {session:x}, and is not "

@@ -7,11 +7,13 @@ client for random things. Frames are `M`, the number of a topic and a text, or `
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from random import Random
 from typing import Final, Protocol
 
 from cells import Keeper
 from processes import Process
+from program_inboxes import ProgramInbox
 from subscriber_model import Model
 
 from fjm2.base.ledger import DELAYED_LANE, Ledger
@@ -98,10 +100,12 @@ class Consumer:
         self.is_closing = False
         """True from the call on that closes it, or its session."""
         self.room = 0
-        self.inbox: deque[Deliver[bytes]] = deque()
+        self.inbox = ProgramInbox()
         """Messages that were delivered and not used."""
-        self.waiting: list[tuple[Ledger, int, int]] = []
-        """Messages that were used and not acknowledged."""
+        self.unused: deque[int] = deque()
+        """Numbers of these that were delivered together."""
+        self.waiting: list[list[tuple[Ledger, int, int]]] = []
+        """Messages that were used and not acknowledged, by the times at which they were used."""
         self.calls: list[int] = []
         """Calls about messages."""
 
@@ -302,7 +306,9 @@ class Client:
                 is_kept=self.world.is_kept,
                 now=self.world.now,
             )
-        consumer.inbox.append(event)
+        count = len(event.frames)
+        consumer.inbox.add(event.ledger, event.first, count, is_redelivered=event.is_redelivered)
+        consumer.unused.append(count)
 
     def lose_session(self) -> None:
         self.session = 0
@@ -338,20 +344,21 @@ class Client:
         consumer, subscriber, world = self.consumer, self.subscriber, self.world
         if consumer is None or consumer.is_closing:
             return
-        while consumer.inbox and self.random.random() < probability:
+        while consumer.unused and self.random.random() < probability:
             if world.now > subscriber.tenure.until:
                 world.model.counts["holds"] += 1
                 if not subscriber.tenure.is_asked:
                     subscriber.tenure.doubt(world.now)
                     self.flush()
                 return
-            event = consumer.inbox.popleft()
-            last = event.first + len(event.frames) - 1
-            for sequence in range(event.first, last + 1):
-                world.model.use(
-                    self.session, consumer.number, event.ledger, sequence, is_redelivered=event.is_redelivered
-                )
-            consumer.waiting.append((event.ledger, event.first, last))
+            used: list[tuple[Ledger, int, int]] = []
+            for _ in range(consumer.unused.popleft()):
+                ledger, sequence, is_redelivered = consumer.inbox.take()
+                world.model.use(self.session, consumer.number, ledger, sequence, is_redelivered=is_redelivered)
+                is_next = bool(used) and used[-1][0] == ledger and used[-1][2] == sequence - 1
+                first = used.pop()[1] if is_next else sequence
+                used.append((ledger, first, sequence))
+            consumer.waiting.append(used)
 
     def act(self) -> None:
         """Do one thing, mostly something reasonable."""
@@ -395,7 +402,7 @@ class Client:
             consumer.waiting, chosen = chosen[:half], chosen[half:]
         is_returned = self.is_shared and random.random() < 0.2 and not self.is_quiet
         call = self.subscriber.give_back if is_returned else self.subscriber.acknowledge
-        consumer.calls.append(call(consumer.handle, chosen, now))
+        consumer.calls.append(call(consumer.handle, chain.from_iterable(chosen), now))
         self.calls[consumer.calls[-1]] = now
 
     def act_without_consumer(self, chance: float) -> None:

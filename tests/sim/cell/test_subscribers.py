@@ -93,7 +93,7 @@ def stopped(seed: int) -> ServiceWorld:
         for number in (3, 6):  # one that shares a durable subscription, and one of another kind
             client = world.clients[number]
             for _ in range(40):
-                if client.consumer is not None and client.consumer.inbox:
+                if client.consumer is not None and client.consumer.unused:
                     break
                 world.run(0.05)
             client.process.stop(5.0)
