@@ -493,3 +493,11 @@ def test_a_slower_receiver_is_followed() -> None:
     assert mbit(net, sub, 3.0) < 4.0
     assert slow.stats.bytes_received > 0
     assert pub.stats.nacks_received > 0
+
+
+def test_a_buffer_that_is_shorter_than_a_window_waits_for_nobody() -> None:
+    net = Network(seed=11)
+    pub = net.sender(config(Flow.MIN, stream_bytes=16_000, window_bytes=1 << 20))
+    pub.write(PAYLOAD)
+    net.run(until=5.0)
+    assert pub.stats.segments_sent == len(PAYLOAD) // 1000

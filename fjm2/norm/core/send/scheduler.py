@@ -212,6 +212,10 @@ class TrainScheduler:
             self._restart_timers(now)
             self._flow_control.mark(item, now, is_idle=False)
             return train
+        if window.answers_by is not None and any(
+            isinstance(each, SendStream) and each.is_room_wanted for each in self._queue
+        ):
+            self._timers.set(Timer.WINDOW, window.answers_by)  # a buffer is full that is shorter than a window
         return None
 
     def _next_of(self, item: SendObject, now: float) -> Train:
