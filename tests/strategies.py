@@ -24,6 +24,7 @@ from fjm2.norm.core.wire import (
     Info,
     Message,
     Nack,
+    Passing,
     Position,
     Rate,
     RepairAdv,
@@ -101,8 +102,8 @@ def extensions(fec_id: int | None = None) -> SearchStrategy[tuple[Extension, ...
 
     They include EXT_FTI only if the message has a FEC id, which decides the format of EXT_FTI.
     """
-    known = {CcFeedback.HET, Rate.HET, Auth.HET, Status.HET}
-    kinds: list[SearchStrategy[Any]] = [cc_feedbacks, rates, auths, statuses]
+    known = {CcFeedback.HET, Rate.HET, Auth.HET, Status.HET, Passing.HET}
+    kinds: list[SearchStrategy[Any]] = [cc_feedbacks, rates, auths, statuses, st.just(Passing())]
     if fec_id is not None:
         known.add(Fti.HET)
         kinds.append(ftis(fec_id))

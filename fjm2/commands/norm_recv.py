@@ -47,7 +47,7 @@ finish."""
     "--sync",
     default=Sync.STREAM.value,
     show_default=True,
-    type=click.Choice([sync.value for sync in Sync]),
+    type=click.Choice([sync.value for sync in Sync if sync is not Sync.KEPT]),
     help="Where to begin: the current object, the beginning of its stream, or all that the sender still holds.",
 )
 @click.option("--count", type=click.IntRange(min=1), help="End after this many objects.  [default: at Ctrl-C]")

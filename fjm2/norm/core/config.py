@@ -44,6 +44,8 @@ class Sync(Enum):
     """The first object whose beginning is heard; in a stream, the first segment heard."""
     STREAM = "stream"
     """Like CURRENT, except that streams are requested from their beginning, as far as the sender still holds it."""
+    KEPT = "kept"
+    """Like STREAM, but only what its sender wants kept of a stream is received, as keepers do."""
     ALL = "all"
     """As far back as the window reaches: up to `objects_max - 1` objects before the first object heard."""
 

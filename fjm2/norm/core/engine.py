@@ -34,7 +34,9 @@ from .wire import (
     FromReceiver,
     FromSender,
     Message,
+    ObjectFlag,
     decode,
+    is_passing,
 )
 
 _ACK_ID_MAX = 255
@@ -54,6 +56,7 @@ class Engine:
         self.own_address: Address | None = None
         """Address that our own datagrams come from when they are looped back; None if it is not known."""
         self._is_paused = False
+        self._is_kept_only = config.receiver is not None and config.receiver.sync is Sync.KEPT
         self._may_send = False
         """False if the sender had nothing to send, and nothing has happened since."""
         self._group = group
@@ -105,6 +108,9 @@ class Engine:
         stats, size = self.stats, train.data.size
         stats.datagrams_received += 1 if size <= train.segment_bytes else train.count
         stats.bytes_received += size
+        if self._is_kept_only and self._is_passing(train):
+            self.stats.drop(Drop.PASSING, train.count)
+            return
         if not self._is_paused and self._receive_in_order(train, now):
             return
         relevant = self._relevant_part(train, now)
@@ -112,6 +118,9 @@ class Engine:
             return
         for part in self._reader.read(relevant):
             if isinstance(part, DataRun):
+                if self._is_kept_only and part.header.message.flags & ObjectFlag.PASSING:
+                    self.stats.drop(Drop.PASSING, part.count)
+                    continue
                 if part.header.message.source_id == self.config.node_id:
                     self._receive_own(part.header.message, train.address, now)
                 else:
@@ -123,6 +132,12 @@ class Engine:
                 self.stats.drop(Drop.MALFORMED)
                 continue
             self._receive_message(message, train.address, now, by_unicast)
+
+    @staticmethod
+    def _is_passing(train: Train) -> bool:
+        """Return True if nothing of a train is to be kept. A train may lie on both sides of where keeping begins."""
+        data = train.data.data
+        return is_passing(data, 0) and is_passing(data, (train.count - 1) * train.segment_bytes)
 
     def handle_timeout(self, now: float) -> None:
         """Act on every timer that has expired."""
@@ -165,10 +180,16 @@ class Engine:
         self._may_send = True
         return self._sender.enqueue(source, info, is_file, now)
 
-    def open_stream(self, info: bytes | None, now: float) -> int:
-        """Begin a stream, and return its transport id."""
+    def open_stream(self, info: bytes | None, now: float, *, is_passing: bool = False) -> int:
+        """Begin a stream, and return its transport id. If `is_passing`, nothing of it is to be kept: receivers with
+        `Sync.KEPT` do not receive it until `keep_stream`."""
         self._may_send = True
-        return self._sender.open_stream(info, now)
+        return self._sender.open_stream(info, now, is_passing=is_passing)
+
+    def keep_stream(self, stream: int) -> None:
+        """Have what is written to a passing stream from now on received by all. Harmless for other streams."""
+        self._may_send = True
+        self._sender.keep_stream(stream)
 
     def write(self, stream: int, data: memoryview, marks: Sequence[int] = ()) -> int:
         """Append to a stream as many bytes as there is room for, and return their number.

@@ -31,6 +31,7 @@ class Drop(Enum):
     NOT_RECEIVING = "this node only sends"
     NOT_OURS = "meant for another node"
     UNKNOWN_OBJECT = "a request for what is not held any more"
+    PASSING = "data of which its sender wants nothing kept, where nothing else is received"
     RATE_LIMITED = "a request that came again too soon"
 
 

@@ -161,6 +161,15 @@ class OutgoingBytes:
 class OutgoingStream(OutgoingBytes):
     """Stream that a session sends: an object without end, which receivers read while it is written."""
 
+    def keep(self) -> None:
+        """Have everything that is written from now on received by those who receive only what is to be kept.
+
+        Only a stream that was opened as passing needs that.
+        """
+        if not self._is_closed:
+            self._transmission.engine.keep_stream(self.object_id)
+            self._transmission.wake()
+
     async def write(self, data: bytes | bytearray | memoryview, *, is_start: bool = True) -> None:
         """Append bytes. The bytes are not copied: leave them unchanged.
 

@@ -94,7 +94,15 @@ class Session:
             receiver=None if is_sender_only else own_receiver,
         )
         """Settings of the node. The node id is drawn at random unless it was given."""
-        self.udp_config = UdpConfig(group=group, port=port, interface=interface, ttl=ttl, dscp=dscp, loopback=loopback)
+        self.udp_config = UdpConfig(
+            group=group,
+            port=port,
+            interface=interface,
+            ttl=ttl,
+            dscp=dscp,
+            loopback=loopback,
+            kept_only=own_receiver.sync is Sync.KEPT,
+        )
         """Settings of the sockets."""
         self.is_counted_alone = True
         """True if traces and metrics list this session by itself. Set it to False if they list its owner instead."""
@@ -123,6 +131,7 @@ class Session:
         if self._state is not _State.NEW:
             raise NormError("a session opens once: make another one")
         self._transport = UdpTransport(self.udp_config)
+        self._transport.receive_for(self.node_id)
         group_is_multicast = self.udp_config.is_multicast
         self._engine = Engine(
             self.config, self._transport.destination, random=self._random, group_is_multicast=group_is_multicast
@@ -169,6 +178,7 @@ class Session:
         self._driver.send_goodbye()
         self._engine.renew(random_node_id(), self._random)
         self.config = self._engine.config
+        self._transport.receive_for(self.node_id)
         self._transmission.give_up(f"the node id was in use elsewhere, and is {node_text(self.node_id)} now")
         self._driver.wake()
 
@@ -227,10 +237,13 @@ class Session:
         object_id = await self._transmission.open_stream(self.config.sender.stream_bytes, info)
         return OutgoingMessages(self._transmission, object_id)
 
-    def open_stream_now(self) -> OutgoingStream:
-        """Open a stream without waiting. Raises NormError if the cache is full of objects that are still to be sent."""
+    def open_stream_now(self, *, is_passing: bool = False) -> OutgoingStream:
+        """Open a stream without waiting. Raises NormError if the cache is full of objects that are still to be sent.
+
+        If `is_passing`, receivers with `Sync.KEPT` do not receive it until `keep` is called.
+        """
         self._check_open()
-        object_id = self._transmission.open_stream_now(self.config.sender.stream_bytes)
+        object_id = self._transmission.open_stream_now(self.config.sender.stream_bytes, is_passing)
         return OutgoingStream(self._transmission, object_id)
 
     async def flushed(self) -> None:

@@ -78,15 +78,15 @@ class Transmission:
             await self._wait_room(size)
             return self._open_stream(info)
 
-    def open_stream_now(self, size: int) -> int:
+    def open_stream_now(self, size: int, is_passing: bool) -> int:
         """Open a stream without waiting, and return its transport id. Raises NormError if there is no room."""
         self.check_open()
         if not self.engine.has_room(size):
             raise NormError("the cache is full of objects that are still to be sent: wait, or raise cache_objects")
-        return self._open_stream(None)
+        return self._open_stream(None, is_passing)
 
-    def _open_stream(self, info: bytes | None) -> int:
-        object_id = self.engine.open_stream(info, self._now())
+    def _open_stream(self, info: bytes | None, is_passing: bool = False) -> int:
+        object_id = self.engine.open_stream(info, self._now(), is_passing=is_passing)
         if info is not None:
             self.is_flushed = False
             self.wake()

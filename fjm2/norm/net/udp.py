@@ -17,7 +17,7 @@ from fjm2.base.logs import Log
 from fjm2.norm.core.train import Address, Train
 
 from .interfaces import HAS_NETLINK, LOST_COUNT, Interface, InterfaceWatch
-from .udp_filter import shorten
+from .udp_filter import GroupFilter
 from .udp_opening import UdpConfig, can_offload, find_place, leave, open_sockets
 from .udp_socket import TrainSocket, UdpSocket, check_platform
 from .udp_stats import UdpStats
@@ -60,13 +60,13 @@ class UdpTransport:
         except BaseException:
             self._stop_watching()
             raise
+        self._filter = GroupFilter(config.family, cuts_own=config.loopback, is_kept_only=config.kept_only)
         self.group = UdpSocket(group, self.stats, offload=self.offload)
         """Socket that receives what is sent to the session."""
         self.transmit = UdpSocket(transmit, self.stats, offload=self.offload)
         """Socket that sends everything, and receives what peers send back."""
         self.destination: Address = (config.group, config.port)
         """Address to which trains for the session are sent."""
-        self._ignored: frozenset[Address] = frozenset()
         self._ignore_own()
         self._is_closed = False
         self._must_reopen = False
@@ -105,18 +105,22 @@ class UdpTransport:
 
     def ignore(self, addresses: Iterable[Address]) -> None:
         """Ignore what these addresses send to the group. What we send ourselves is always ignored."""
-        self._ignored = frozenset(addresses)
+        self._filter.ignored = frozenset(addresses)
+        self._ignore_own()
+
+    def receive_for(self, node_id: int) -> None:
+        """Receive for a node from now on. With `kept_only`, the kernel drops what that one does not want."""
+        self._filter.node_id = node_id
         self._ignore_own()
 
     def _ignore_own(self) -> None:
         if self.config.is_multicast:
-            self.group.ignored = self._ignored | {self.address}
-            if self.config.loopback:
-                shorten(self.group.kernel, self.group.ignored)
+            self.group.ignored = self._filter.ignored | {self.address}
+            self._filter.attach(self.group.kernel, self.group.ignored)
 
     def kernel_drops(self) -> int:
         """Return the number of datagrams dropped since the sockets were opened because their buffers were full."""
-        return self.group.kernel_drops() + self.transmit.kernel_drops()
+        return self._filter.without_dropped(self.group.kernel_drops()) + self.transmit.kernel_drops()
 
     def check(self) -> LinkState:
         """Return the state of the interface. Call it every second or so; it takes a microsecond if nothing has changed.
@@ -161,6 +165,7 @@ class UdpTransport:
             ours.close()
             ours.replace(kernel)
         self._place = place
+        self._filter.begin()
         self._ignore_own()
         self._must_reopen, self._must_look = False, True
         return self.check()

@@ -48,6 +48,8 @@ class UdpConfig:
     send_buffer_bytes: int = 256 << 10
     """Size in bytes of each socket's send buffer in the kernel. If this is more than the interface's queue holds, the
     interface drops the rest without an error."""
+    kept_only: bool = False
+    """True to let the kernel drop what passes by those who take only what is to be kept, if it can do that."""
     offload: bool | None = None
     """True to send and receive each train by one system call, False to do so datagram by datagram, None to choose what
     the kernel can do. FJM2_NO_GSO=1 in the environment has the same effect as False."""

@@ -260,12 +260,18 @@ class Node(Place):
         self._wake_now()
         return stream
 
-    def open_stream(self, info: bytes | None = None) -> int:
+    def open_stream(self, info: bytes | None = None, *, is_passing: bool = False) -> int:
         """Open a stream and return its id."""
-        stream = self.engine.open_stream(info, self._clock.now())
+        stream = self.engine.open_stream(info, self._clock.now(), is_passing=is_passing)
         self._streams.add(stream)
         self._wake_now()
         return stream
+
+    def keep_stream(self, stream: int) -> None:
+        """Have everything kept that is written to a passing stream from now on."""
+        self._streams.hand_over(self.engine)
+        self.engine.keep_stream(stream)
+        self._wake_now()
 
     def end_stream(self, stream: int | None = None) -> None:
         """End a stream after everything that was written."""

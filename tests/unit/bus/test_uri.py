@@ -123,7 +123,7 @@ def test_values_may_be_percent_encoded() -> None:
         ("cc=maybe", "^cc=maybe: expected on or off$"),
         ("fec=turbo", "^fec=turbo: expected none or rs or nocode$"),
         ("auto_parity=3", "^auto_parity=3: expected"),
-        ("sync=never", "^sync=never: expected current or stream or all$"),
+        ("sync=never", "^sync=never: expected current or stream or kept or all$"),
         ("ttl=256", "^ttl=256: expected 0 to 255$"),
         ("dscp=64", "^dscp=64: expected 0 to 63$"),
         ("ttl", "^ttl: expected ttl=VALUE$"),

@@ -75,6 +75,9 @@ class IncomingStream(IncomingObject):
         self._delivery = StreamDelivery(sender_id, layout.object_id, stats, emit)
         self.next_index = 0
         """Index of the next segment to deliver."""
+        self.heard: tuple[int, int] | None = None
+        """First segment that was heard of before it is known where reading begins, and index after the last one; None
+        if none was."""
         self._whole_from = 0
         """Blocks that begin before this index cannot be decoded: parts of them were never received."""
 
@@ -159,6 +162,10 @@ class IncomingStream(IncomingObject):
         self.leaps.front = first
         self._parity.clear()
         self._delivery.go_back(offset)
+
+    def hear(self, first: int, end: int) -> None:
+        """Note segments that were heard of before it is known where reading begins."""
+        self.heard = (first if self.heard is None else self.heard[0], end)
 
     def start_at(self, index: int) -> None:
         """Begin reading at a segment."""

@@ -7,7 +7,7 @@ from fjm2.norm.core.partition import UNBOUNDED, ObjectPartition, Partition, Stre
 from fjm2.norm.core.ranges import Serial
 from fjm2.norm.core.remote_sender import RemoteSender
 from fjm2.norm.core.stats import Drop
-from fjm2.norm.core.wire import Fti, ObjectFlag, Squelch, payload_id_format
+from fjm2.norm.core.wire import Fti, ObjectFlag, Squelch, kept_from, payload_id_format
 
 from .context import ReceiverContext
 from .incoming_object import IncomingData, IncomingObject, code_of
@@ -145,6 +145,23 @@ class Inventory:
         self.window.add(count, item)
         self.account(item)
         return item
+
+    def start_kept(self, item: IncomingStream) -> bool:
+        """Begin reading where the INFO of a stream says that keeping begins, or if that is far away, where the stream
+        was heard. Return False if the INFO is still missing, or does not say it, or the stream goes on elsewhere."""
+        if self._config.sync is not Sync.KEPT or item.info is None or item.layout.object_id in self.resume_at:
+            return False
+        payload_id, heard = kept_from(item.info), item.heard
+        if payload_id is None and heard is None:
+            return False
+        pid, size = item.layout.format, item.fti.block_segments
+        start = 0 if payload_id is None else pid.block(payload_id) * size + min(pid.symbol(payload_id), size)
+        period = size << pid.block_bits
+        first, end = heard or (start, start)
+        is_near = min((end - start) % period, (start - end) % period) < item.reach
+        item.start_at(start if is_near else first)
+        self.see(item, end, is_flush=True)
+        return True
 
     def _has_room(self, size: int) -> bool:
         """Return True if there is memory for an object of this size. If not, its data are requested again later."""

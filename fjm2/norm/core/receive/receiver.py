@@ -30,6 +30,7 @@ from fjm2.norm.core.wire import (
     Info,
     Nack,
     ObjectFlag,
+    Passing,
     RepairAdv,
     RunHeader,
     Squelch,
@@ -100,6 +101,8 @@ class Receiver:
             context.group_is_multicast,
             self.feedback.nack,
         )
+        self._is_passed_by = context.config.sync is Sync.KEPT
+        """True if nothing of the sender is received yet, so that what it sends has no sequence that could be lost."""
         self._matcher: InOrderMatcher | None = None
         """Matcher of the train that most likely comes next; None if none is expected."""
         self._last_matcher: InOrderMatcher | None = None
@@ -134,7 +137,7 @@ class Receiver:
             self.remote.heard_at = now
         self.remote.messages += 1
         self.remote.update(message)
-        if not isinstance(message, Data):
+        if not isinstance(message, Data) and not self._is_passed_by:
             self._cc.note_command(message.sequence, now)
         if self.timers.is_set(Timer.LEAVE) and not isinstance(message, EndOfTransmission):
             self._check_goodbye(now)
@@ -214,6 +217,7 @@ class Receiver:
         """Receive consecutive DATA of one object."""
         header = run.header.message
         self._matcher = None
+        self._is_passed_by = False
         sequences = run.headers["sequence"]
         size = run.payloads.size + run.tail.size
         self._cc.note_data(int(sequences[0]), int(sequences[-1]), run.count, size, now)
@@ -242,6 +246,7 @@ class Receiver:
         blocks = payload_ids >> (pid.symbol_bits + pid.length_bits) & ((1 << pid.block_bits) - 1)
         taken = item.taken
         if not self._start_stream(item, blocks, symbols):
+            self._after_data(count, item, now)
             return
         try:
             self._receive_symbols(item, run, blocks, symbols, now)
@@ -336,10 +341,15 @@ class Receiver:
                 return
             item.info = info.content
             self._context.emit(InfoReceived(self.remote.node_id, info.object_id, info.content))
+            if isinstance(item, IncomingStream) and not item.is_started:
+                self._inventory.start_kept(item)
         self._after_data(count, item, now)
 
     def receive_flush(self, flush: Flush, now: float) -> None:
         """Note that everything up to a position has been sent, and confirm it if asked to."""
+        if self._config.sync is Sync.KEPT and any(isinstance(each, Passing) for each in flush.extensions):
+            self._context.stats.drop(Drop.PASSING)
+            return
         self.remote.data_at = now
         is_asked = self._context.node_id in flush.acking_nodes
         fec_id, object_id, payload_id = flush.position
@@ -362,7 +372,10 @@ class Receiver:
             if not self._is_plausible(item, end - 1, end, now):
                 self._context.stats.drop(Drop.IMPLAUSIBLE)
                 return
-            self._inventory.see(item, end, is_flush=True)
+            if self._config.sync is Sync.KEPT and isinstance(item, IncomingStream) and not item.is_started:
+                item.hear(end, end)
+            else:
+                self._inventory.see(item, end, is_flush=True)
             end = end or item.askable_end
         self._nack_scheduler.check(now)
         if is_asked and not (isinstance(item, IncomingStream) and item.is_given_up(end)):
@@ -390,6 +403,8 @@ class Receiver:
     def receive_probe(self, probe: CongestionControl, now: float) -> None:
         """Note a CMD(CC), and schedule the answer."""
         self.remote.note_probe(probe, now)
+        if self._is_passed_by:
+            return
         self._cc.note_probe(probe, now)
         self._arm_feedback()
 
@@ -468,6 +483,9 @@ class Receiver:
             return False
         at = int(sources[0])
         first = int(blocks[at]) * item.fti.block_segments + int(symbols[at])
+        if self._config.sync is Sync.KEPT and item.is_info_expected:
+            item.hear(first, first + len(sources))
+            return self._inventory.start_kept(item)
         is_near = first < item.reach
         item.start_at(0 if self._context.config.sync is not Sync.CURRENT and is_near else first)
         return True

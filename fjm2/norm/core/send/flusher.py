@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from fjm2.norm.core.events import TransmissionFlushed, WatermarkCompleted
 from fjm2.norm.core.timers import FLUSH, NEVER, Timer
-from fjm2.norm.core.wire import Flush, Position
+from fjm2.norm.core.wire import Flush, Passing, Position
 
 from .commands import BuildMessage
 from .context import SenderContext
 from .objects import SendObject, SendStream
+from .trains import SenderFields
 
 _STREAMS_MAX = 16
 """Maximum number of streams whose ends are flushed together with an object. Each stream costs one FLUSH."""
@@ -233,7 +234,14 @@ class Flusher:
     def send(self, position: Position, nodes: tuple[int, ...]) -> None:
         """Tell receivers that everything up to a position has been sent, and ask nodes to confirm it."""
         self._stats.flushes_sent += 1
-        self._commands.append(lambda common, _: Flush(**common, position=position, acking_nodes=nodes))
+
+        def build(common: SenderFields, _: float) -> Flush:
+            item = self._cache.get(position.object_id)
+            is_passing = isinstance(item, SendStream) and item.is_passing
+            extensions = (Passing(),) if is_passing else ()
+            return Flush(**common, position=position, acking_nodes=nodes, extensions=extensions)
+
+        self._commands.append(build)
 
     def _flush_ends(self) -> None:
         last = self.last

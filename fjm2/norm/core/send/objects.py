@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -99,6 +99,14 @@ class SendObject(ABC):
         self._code: Code = ReedSolomon(blocks, parity) if parity else NoCode(blocks)
         if info is not None:
             self.flags |= ObjectFlag.INFO
+
+    def change_flags(self, passing: int, info: bytes | None) -> None:
+        """Set the flag PASSING, or none, in what is sent from now on. With an INFO, send that first."""
+        self.flags = self.flags & ~ObjectFlag.PASSING | passing
+        self.preset_values = None
+        if info is not None:
+            self.flags |= ObjectFlag.INFO
+            self.info, self.info_due = info, True
 
     @property
     @abstractmethod
@@ -264,6 +272,8 @@ class SendStream(SendObject):
         """True if a writer found no room, and must be told when there is some."""
         self.confirmed_index: int | None = None
         """First segment that a receiver in the acking set may still need; None if the set is empty."""
+        self._kept_index = 0
+        """First segment that is to be kept, if not all are: those who have heard nothing need nothing before it."""
         self._held_index: int | None = None
         """First segment that a receiver may lack that was away and has come back; None if there is none."""
 
@@ -279,7 +289,24 @@ class SendStream(SendObject):
 
     @property
     def first_recent(self) -> int:
-        return max(self.ring.first, self.next_index - self._ahead_segments)
+        return min(max(self.ring.first, self.next_index - self._ahead_segments, self._kept_index), self.next_index)
+
+    def pass_by(self) -> None:
+        """Let what is written pass by those who receive only what is to be kept, until `keep`."""
+        self.change_flags(ObjectFlag.PASSING, None)
+
+    def keep(self, info_at: Callable[[int], bytes]) -> None:
+        """Have everything kept that is written from now on. `info_at` returns the INFO that tells of a segment."""
+        if self.ring.offset:
+            self._kept_index = self.ring.closed
+            self.change_flags(0, info_at(self._kept_index))
+        else:
+            self.change_flags(0, None)
+
+    @property
+    def is_passing(self) -> bool:
+        """True while nothing of the stream is to be kept."""
+        return bool(self.flags & ObjectFlag.PASSING)
 
     @property
     def capacity_bytes(self) -> int:

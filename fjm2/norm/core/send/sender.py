@@ -15,7 +15,7 @@ from fjm2.norm.core.events import Event
 from fjm2.norm.core.stats import Drop, Stats
 from fjm2.norm.core.timers import NEVER, Timer, TimerTable
 from fjm2.norm.core.train import Address
-from fjm2.norm.core.wire import Ack, AckType, FromReceiver, Nack, Position, Status, StatusFlag
+from fjm2.norm.core.wire import Ack, AckType, FromReceiver, Nack, Position, Status, StatusFlag, kept_info
 
 from .cache import SendCache
 from .commands import CommandQueue
@@ -89,14 +89,23 @@ class Sender:
             raise NormError("the cache is full of objects that are still to be sent: wait, or raise cache_objects")
         return self._add(SendData(self.cache.next_id, source, self._checked(info), self._config, is_file), now)
 
-    def open_stream(self, info: bytes | None, now: float) -> int:
-        """Begin a stream, and return its transport id."""
+    def open_stream(self, info: bytes | None, now: float, *, is_passing: bool = False) -> int:
+        """Begin a stream, and return its transport id. If `is_passing`, nothing of it is to be kept until `keep`."""
         object_id = self.cache.next_id
         blocks = self._ring_blocks()
         header = self._trains.data_header(object_id, SendStream.flags, stream_fti(self._config, blocks))
         stream = SendStream(object_id, self._checked(info), self._config, header, blocks)
         stream.confirmed_index = 0 if self.window.is_holding else None
+        if is_passing:
+            stream.pass_by()
         return self._add(stream, now)
+
+    def keep_stream(self, object_id: int) -> None:
+        """Have what is written to a stream kept from now on, by those who receive nothing else. Harmless if it is."""
+        stream = self._stream(object_id)
+        if stream.is_passing:
+            stream.keep(lambda index: kept_info(self._trains.position(stream, index).payload_id))
+            self.cache.note_change()
 
     def _ring_blocks(self) -> int:
         """Return the number of blocks that a new stream's buffer holds: with history, as far as the cache has room."""

@@ -18,7 +18,8 @@ from .codes import (
     StatusFlag,
 )
 from .data import STREAM_HEADER, DataReader, DataRun, HeaderStamp, RunHeader, stream_fields
-from .extensions import Auth, CcFeedback, Extension, Fti, Rate, Status, Unknown
+from .extensions import Auth, CcFeedback, Extension, Fti, Passing, Rate, Status, Unknown
+from .kept import PASSES_BY, Test, is_passing, kept_from, kept_info
 from .messages import (
     Ack,
     AckRequest,
@@ -46,6 +47,7 @@ __all__ = [
     "APPLICATION_ACK_MIN",
     "NODE_ANY",
     "NODE_NONE",
+    "PASSES_BY",
     "REPAIR_ADV_LIMIT",
     "REQUEST_HEADER_BYTES",
     "STREAM_HEADER",
@@ -77,6 +79,7 @@ __all__ = [
     "MessageType",
     "Nack",
     "ObjectFlag",
+    "Passing",
     "PayloadIdFormat",
     "Position",
     "Rate",
@@ -89,8 +92,12 @@ __all__ = [
     "Squelch",
     "Status",
     "StatusFlag",
+    "Test",
     "Unknown",
     "decode",
+    "is_passing",
+    "kept_from",
+    "kept_info",
     "payload_id_format",
     "stream_fields",
 ]

@@ -43,6 +43,7 @@ class ObjectFlag(IntFlag):
     FILE = 0x10
     STREAM = 0x20
     SYN = 0x40  # libnorm only, for its socket layer
+    PASSING = 0x80  # FJM2 only: see `kept.py`
 
 
 class RepairForm(IntEnum):

@@ -167,6 +167,17 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Passing:
+    """EXT_PASSING, an extension of FJM2: nothing is to be kept of the stream that a CMD(FLUSH) is about. Other programs
+    skip it."""
+
+    HET: ClassVar[int] = 230
+
+    def encode(self) -> bytes:
+        return bytes((self.HET, 0, 0, 0))
+
+
+@dataclass(frozen=True, slots=True)
 class Auth:
     """EXT_AUTH (RFC 6584). It is recognized, but not checked."""
 
@@ -230,6 +241,8 @@ def _decode_one(data: bytes, offset: int, words: int, het: int, fec_id: int | No
         return CcFeedback.decode(data, offset, words)
     if het == Rate.HET:
         return Rate(_RATE.unpack_from(data, offset)[2])
+    if het == Passing.HET:
+        return Passing()
     body = data[offset + (1 if het >= FIXED_LENGTH_HET_MIN else 2) : offset + 4 * words]
     if het == Auth.HET:
         return Auth(body[0] >> 4, body)
