@@ -33,7 +33,8 @@ class Publisher:
         rate: dict[str, Any] = {} if self._options.rate is None else {"rate": self._options.rate}
         async with connect(self._options.uri, confirm_timeout_s=_CONFIRM_S, **rate) as context:
             receivers = await wait_for(self._options.receivers, context, DATA, self._tell)
-            await say(context, Word.START)
+            # A PERSISTENT one would let keepers hear all that follows.
+            await data_producer(context).send(CONTROL, encode(Word.START))
             watch = StopWatch()
             self.doing = "sending"
             await self._send(data_producer(context))
