@@ -43,6 +43,7 @@ class AwaitedReceivers:
         self._loop = asyncio.get_running_loop()
         self._distrust_until = 0.0
         self._update_handle: asyncio.TimerHandle | None = None
+        lanes.on_kept = self.update
 
     def subscribers_of(self, lane: Lane) -> frozenset[int]:
         """Return the ids of the nodes that are known to subscribe to what a lane sends."""
@@ -51,7 +52,10 @@ class AwaitedReceivers:
         return self._presence.subscriber_nodes(lane.topics)
 
     def _wanting(self, lane: Lane) -> frozenset[int]:
-        """Return the ids of the nodes that are known to want what a lane sends: subscribers, and keepers."""
+        """Return the ids of the nodes that are known to want what a lane sends: subscribers, and keepers if they may
+        have to keep it."""
+        if not lane.is_kept:
+            return self.subscribers_of(lane)
         if lane.wants_all:
             return frozenset(peer.node_id for peer in self._presence.peers)
         return self._presence.receivers(lane.topics)

@@ -35,6 +35,8 @@ class Lane:
 
     def __init__(self, number: int, config: BusConfig, on_event: Callable[["Lane", Event], None]) -> None:
         self.number = number
+        self.is_kept = True
+        """True if the lane may have something that keepers have to keep. If not, they hear nothing of it."""
         self.stream: OutgoingStream | None = None
         """Stream of the lane; None before its first message."""
         self.topics: set[int] = set()
@@ -67,15 +69,21 @@ class Lane:
         """Open the stream for the first message. Raise NormError or OSError if that is not possible."""
         if self.number and self.stream is None:
             self.session.open()
-        self.stream = self.session.open_stream_now()
+        self.stream = self.session.open_stream_now(is_passing=not self.is_kept)
         return self.stream
+
+    def keep(self) -> None:
+        """Let keepers hear everything that is sent from now on."""
+        self.is_kept = True
+        if self.stream is not None:
+            self.stream.keep()
 
     def redraw_node_id(self) -> None:
         """Continue under another node id. Messages not yet given to the network move to a new stream."""
         messages = [] if self.stream is None else self.stream.take_back()
         self.session.redraw_node_id()
         if self.stream is not None:
-            self.stream = self.session.open_stream_now()
+            self.stream = self.session.open_stream_now(is_passing=not self.is_kept)
             self.confirmed_upto.clear()
             self._messages_end = self._refreshes_end = 0
             for message in messages:
@@ -165,7 +173,27 @@ class Lanes:
         """Functions that return how many messages wait in the outbox of a connection until keepers have them."""
         for lane in self.all:
             lane.session.take_ack = partial(signals.take_ack, lane.number)
+        self.on_kept: Callable[[], None] = lambda: None
+        """Called when keepers begin to hear a lane that had sent something before."""
         self._state = LanesState.OPEN
+
+    def let_pass(self) -> None:
+        """Let lanes that are not open yet pass by keepers until `keep`, which has to be called in time from now on."""
+        for lane in self.all:
+            lane.is_kept = lane.is_kept and lane.stream is not None
+
+    def keep(self, number: int) -> None:
+        """Let keepers hear a lane from now on, before something is sent that they may have to keep."""
+        lane = self.all[number]
+        if not lane.is_kept:
+            lane.keep()
+            if lane.stream is not None:
+                self.on_kept()
+
+    def keep_all(self) -> None:
+        """Let keepers hear all lanes from now on."""
+        for lane in self.all:
+            self.keep(lane.number)
 
     @property
     def is_open(self) -> bool:

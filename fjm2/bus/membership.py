@@ -197,6 +197,13 @@ class Membership:
         is_heard = self._loop.time() - self._opened_at >= after_s
         return is_heard and all(map(self._router.table.has_stream, self.presence.senders))
 
+    @property
+    def _hears_some_only(self) -> bool:
+        """True for a keeper, once it has asked long enough: it does not hear all lanes that are announced."""
+        receiver = self._lanes.session.config.receiver
+        is_keeper = receiver is not None and receiver.sync is Sync.KEPT
+        return is_keeper and self._loop.time() - self._opened_at >= _SETTLED_AT_LAST_S
+
     def _settle(self) -> None:
         """Receive new streams from their beginning, because all older streams are known."""
         if not self._is_settled and self._lanes.is_open:
@@ -289,7 +296,7 @@ class Membership:
 
     def _announce(self, asking: int = 0) -> None:
         lanes = tuple(0 if lane.stream is None else lane.node_id for lane in self._lanes.all)
-        flags = asking if self._is_settled and self._is_in_sync(0.0) else Flag.ASKS
+        flags = asking if self._is_settled and (self._is_in_sync(0.0) or self._hears_some_only) else Flag.ASKS
         for connection_id, own in self._announced.items():
             valid_s = self.announcer.valid_s
             listed = frozenset(topic for topic in own.topics if not is_pattern_hash(topic))

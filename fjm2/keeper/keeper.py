@@ -67,9 +67,10 @@ _NAME_DIGITS: Final = 8
 
 
 def keeper_config(uri: str) -> BusConfig:
-    """Return the settings of a keeper's bus. It wants each stream from as far back as its sender can repair it."""
+    """Return the settings of a keeper's bus. Of each stream it wants what is to be kept, from as far back as its sender
+    can repair it."""
     config = BusConfig.from_uri(uri, BUS_DEFAULTS)
-    return replace(config, receiver=replace(config.receiver, sync=Sync.STREAM))
+    return replace(config, receiver=replace(config.receiver, sync=Sync.KEPT))
 
 
 class Keeper:

@@ -67,6 +67,8 @@ class LedgerGate:
         self.on_numbered: Callable[[Destination, Ledger, int, list[bytes]], None] | None = None
         """Called with a destination, a ledger, the first sequence, and frames that were just numbered, if it is not
         None. The network does not bring them back to this process."""
+        self.on_begun: Callable[[int], None] = lambda _: None
+        """Called with the number of a lane before the first message of a ledger is sent there."""
         self.is_kept_open: Callable[[int], bool] = lambda _: False
         """Returns True for a lane whose ledger `end_resting` must not end: the cell knows its writer by it."""
         self._producer_id = producer_id
@@ -127,6 +129,8 @@ class LedgerGate:
         size = len(head) + len(body) + LEDGER_SECTION_BYTES
         if has_future and not self._room.has(carrier_of(lane), size):
             return None
+        if not ledger.newest:
+            self.on_begun(carrier_of(lane))
         sequence = ledger.newest + 1
         numbered = with_ledger_number(parts, self._producer_id, ledger.epoch, sequence)
         ledger.newest = sequence
@@ -141,6 +145,8 @@ class LedgerGate:
             raise self._error
         lane = LANE_OF_PRIORITY[parts[0][PRIORITY]]
         ledger = self._ledgers[lane]
+        if not ledger.newest:
+            self.on_begun(carrier_of(lane))
         sequence = ledger.newest + 1
         numbered = with_ledger_number(parts, self._producer_id, ledger.epoch, sequence)
         ledger.newest = sequence
@@ -168,6 +174,8 @@ class LedgerGate:
             return None
         from fjm2.messages.ledgers.number_columns import with_ledger_numbers  # only now: it loads numpy
 
+        if not ledger.newest:
+            self.on_begun(carrier_of(lane))
         first = LedgerNumber(self._producer_id, ledger.epoch, ledger.newest + 1)
         numbered = with_ledger_numbers(frames, first)
         ledger.newest += len(frames)

@@ -33,6 +33,7 @@ class CellClient:
     def __init__(self, bus: "Bus") -> None:
         """Use `of` instead."""
         self._bus = bus
+        bus.lanes.let_pass()  # the driver lets keepers hear each lane that gets a number
         self._connections: list[StoringConnection] = []
         self._search: CellSearch | None = None
         """Search for a cell; None when one was heard, and while there are no connections."""

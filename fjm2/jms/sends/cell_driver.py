@@ -125,6 +125,8 @@ class CellDriver:
         self._view = CellView(Random())
         self.room: Final = LedgerRoom(bus.config.sender.stream_bytes)
         """Room on the way to the keepers, which all share."""
+        self.let_keepers_hear: Final = bus.lanes.keep
+        """Lets keepers hear a lane, before the first message with a number is sent there."""
         self._producers: dict[StoringConnection, int] = {}
         """Producer ids of the connections."""
         self._gates: dict[int, LedgerGate] = {}
@@ -237,6 +239,7 @@ class CellDriver:
 
     def send_numbered(self, lane: int, numbered: Parts) -> None:
         """Send a request that has a number already. Raise NormError if that is not possible."""
+        self.let_keepers_hear(lane)
         to = self._bus.lanes.all[lane]
         self._open_lane(to).append(*numbered)
         if REQUESTS.frame_hash not in to.topics:
@@ -355,6 +358,7 @@ class CellDriver:
         gate = self._gates[producer_id] = LedgerGate(producer_id, 0, self.room)
         gate.is_stored = self._view.is_stored
         gate.on_waiting = self.note_waiting
+        gate.on_begun = self.let_keepers_hear
         self._view.add_writer(producer_id, connection.confirm_timeout_s, self._loop.time())
         if self.listener is not None:
             self.listener.note_gate(gate)

@@ -200,6 +200,7 @@ class OutboxLink:
         driver, place = self._driver, lane.next_place()
         if driver is None or place is None:
             return False
+        driver.let_keepers_hear(lane.lane)
         first = number = place[0]
         sequence = place[1]
         waiting: Awaitable[None] | None = None

@@ -55,6 +55,8 @@ class Sending:
         self._giving_up: asyncio.TimerHandle | None = None
         if gate is None:
             self._cell.join(self)
+        else:
+            bus.lanes.keep_all()  # it may number messages for keepers
 
     @property
     def is_gated(self) -> bool:

@@ -8,14 +8,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from random import Random
 
 from fjm2.base.errors import NormError
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
-from fjm2.bus.bus import BUS_DEFAULTS, Bus
-from fjm2.bus.config import BusConfig
+from fjm2.bus.bus import Bus
 from fjm2.bus.lane import LANE_OF_PRIORITY
 from fjm2.cell.cell import Cell
 from fjm2.cell.outgoing import Event, Outgoing, Replay, SendCommand, SendEntry, SendStored, TableChanged
@@ -23,13 +21,13 @@ from fjm2.cell.wire.kinds import Kind
 from fjm2.cell.wire.records import Record, Subscription, TableRecord
 from fjm2.cell.wire.requests import Place
 from fjm2.cell.wire.stored import STORED_TYPE
+from fjm2.keeper.keeper import keeper_config
 from fjm2.keeper.storage import JournalStorage, member_of, remember
 from fjm2.messages.batches.frame_run import Frames
 from fjm2.messages.destination import KIND_FLAGS, QUEUE_FLAG, Destination, TopicPattern
 from fjm2.messages.frame import FrameReader
 from fjm2.messages.header import DESTINATION_HASH, FLAGS, PRIORITY
 from fjm2.messages.ledgers.ledger_number import is_intact, ledger_number_of
-from fjm2.norm import Sync
 from fjm2.norm.events import AckReceived, AckRequested
 from fjm2.store.config import StoreConfig
 from fjm2.store.opening import open_journal
@@ -122,8 +120,7 @@ class LocalKeeper:
 
     async def begin(self, port: int, now: float, members_wanted: int) -> None:
         """Begin at a time, with a bus that nothing comes from yet."""
-        config = BusConfig.from_uri(uri(port, _DSCP_STEP * self.number), BUS_DEFAULTS)
-        self.bus = await Bus.open(replace(config, receiver=replace(config.receiver, sync=Sync.STREAM)))
+        self.bus = await Bus.open(keeper_config(uri(port, _DSCP_STEP * self.number)))
         self.node_id = self.bus.node_id
         self.now = now
         journal = self.store.journal

@@ -514,3 +514,22 @@ async def test_last_values_wait_for_keepers_whatever_they_store() -> None:
     assert not gate.holds(OTHER, RETAINED_SEND)
     gate.confirmed_through(Ledger(PRODUCER, EPOCH, 0), 4)
     assert value[1].done()
+
+
+@in_loop
+async def test_each_ledger_begins_with_a_call() -> None:
+    gate, begun = open_gate(), list[int]()
+    gate.on_begun = begun.append
+    assert admitted(gate, flags=0) == (None, None)
+    assert begun == []
+    admitted(gate)
+    admitted(gate, priority=9)
+    admitted(gate, OTHER)
+    assert begun == [0, 2]
+    gate.end_all()
+    gate.admit_request(frame(REQUESTS))
+    gate.admit_request(frame(REQUESTS))
+    assert begun == [0, 2, 0]
+    (array,) = join_frames([frame(priority=9)])
+    assert gate.admit_many(STORED, array) is not None
+    assert begun == [0, 2, 0, 2]
