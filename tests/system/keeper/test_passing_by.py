@@ -62,17 +62,16 @@ def test_keepers_receive_nothing_of_traffic_that_they_do_not_keep(
             await consumer.ready()
             await send(context, PASSING, range(COUNT), DeliveryMode.NON_PERSISTENT)
             await heard(found, COUNT)
-            return context.statistics().bus.lanes[0].datagrams_sent
+            return context.statistics().bus.lanes[0].bytes_sent
 
-    datagrams = asyncio.run(publish())
-    assert datagrams > COUNT * SIZE / 1500
+    assert asyncio.run(publish()) > COUNT * SIZE / 4  # a first window; the rest follows when nobody answers
     for keeper in three:
         keeper.end(signal.SIGTERM)
-    received = counted(tmp_path / "traces", "datagrams_received")
+    received = counted(tmp_path / "traces", "bytes_received")
     content = counted(tmp_path / "traces", "payload_bytes_received")
     assert len(received) == len(three)
     assert max(content.values()) < COUNT * SIZE / 100
-    assert max(received.values()) < datagrams / 5
+    assert max(received.values()) < COUNT * SIZE / 10  # heartbeats and announcements
 
 
 async def publish_both(cell: Keepers, between: "asyncio.Future[None] | None", every: int) -> tuple[list[int], int]:
