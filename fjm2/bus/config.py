@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.quantities import SECONDS_EXPECTED, UNIT_SECONDS, check_fields
-from fjm2.norm import ReceiverConfig, SenderConfig, Session, UdpConfig
+from fjm2.norm import ReceiverConfig, SenderConfig, Session, Sync, UdpConfig
 
 from .inbox import ConsumerSettings
 
@@ -271,7 +271,8 @@ def _reader(name: str, kind: Any) -> _Reader | None:
     if kind is bool:
         return _choice(_SWITCH, "on or off")
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return _choice({str(one.value): one for one in kind}, " or ".join(str(one.value) for one in kind))
+        values = {str(one.value): one for one in kind if one is not Sync.KEPT}  # applications want whole streams
+        return _choice(values, " or ".join(values))
     if kind is int or kind is float:
         return _number(name, kind)
     return str if kind is str else None
