@@ -21,6 +21,8 @@ NUDGES_MAX: Final = 8
 """Most of these at once."""
 UNSENT_S: Final = 0.5
 """Time after which a request is sent again that could not be sent."""
+LEDGERS_MAX: Final = 16
+"""Most ledgers that are remembered. Requests go into the newest one."""
 NEVER: Final = float("inf")
 
 
@@ -62,6 +64,8 @@ class RequestLine:
         self._flights: dict[int, _Flight] = {}
         self._places: dict[Ledger, dict[int, _Place]] = {}
         """Requests that were sent and are not decided, by ledger and sequence."""
+        self._finals: dict[Ledger, Spans | None] = {}
+        """Final sets of the last ledgers that requests were sent in; None while one is open."""
         self._nudged_at = 0.0
         self._blocked_until = 0.0
 
@@ -76,10 +80,16 @@ class RequestLine:
         self.messages.append(SendRequest(self._number, encode_request(request)))
         return self._number
 
-    def note_sent(self, number: int, ledger: Ledger, sequence: int, now: float) -> None:
-        """Note where a request is."""
+    def note_sent(self, number: int, ledger: Ledger, sequence: int, now: float) -> Decision | None:
+        """Note where a request is. It was sent in vain if the ledger is closed, of which its owner learns soon."""
+        final = self._finals.setdefault(ledger, None)
+        if final is not None and not _has(final, sequence):
+            return self.note_unsent(number, now)
+        while len(self._finals) > LEDGERS_MAX:
+            del self._finals[next(iter(self._finals))]
         if number in self._flights:
             self._places.setdefault(ledger, {})[sequence] = _Place(number, now)
+        return None
 
     def note_unsent(self, number: int, now: float) -> Decision | None:
         """Note that a request could not be sent."""
@@ -97,8 +107,9 @@ class RequestLine:
 
     def close(self, ledger: Ledger, final: Spans) -> list[Decision]:
         """Return the requests of a closed ledger that will never be decided: they are outside its final set."""
-        places = self._places.get(ledger, {})
-        lost = sorted(sequence for sequence in places if not any(first <= sequence <= last for first, last in final))
+        if ledger in self._finals:
+            self._finals[ledger] = final
+        lost = sorted(sequence for sequence in self._places.get(ledger, {}) if not _has(final, sequence))
         return self._decide(ledger, [(sequence, None) for sequence in lost])
 
     def _decide(self, ledger: Ledger, reasons: list[tuple[int, int | None]]) -> list[Decision]:
@@ -147,6 +158,10 @@ class RequestLine:
     def poll_unblocked(self) -> float:
         """Return the time at which to call `unblock`, or NEVER."""
         return self._blocked_until or NEVER
+
+
+def _has(final: Spans, sequence: int) -> bool:
+    return any(first <= sequence <= last for first, last in final)
 
 
 def _reason_of(number: int) -> Reason:

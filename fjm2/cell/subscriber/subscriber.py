@@ -217,8 +217,10 @@ class Subscriber(Generic[F]):
 
     def note_sent(self, number: int, ledger: Ledger, sequence: int, now: float) -> None:
         """Note the place of a request, before anything is passed in that was heard after it was sent."""
-        self._context.line.note_sent(number, ledger, sequence, now)
+        decision = self._context.line.note_sent(number, ledger, sequence, now)
         self._marks.note_sent(number, ledger, sequence)
+        if decision is not None:
+            self._decisions.tell(decision, now)
 
     def note_unsent(self, number: int, now: float) -> None:
         """Note that a request could not be sent. It comes again."""

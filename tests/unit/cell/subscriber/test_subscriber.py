@@ -25,7 +25,7 @@ from fjm2.cell.subscriber.outgoing import (
 from fjm2.cell.times import SESSION_LEASE_S
 from fjm2.cell.wire.catch_up import CatchUpPage
 from fjm2.cell.wire.ranges import Range
-from fjm2.cell.wire.records import Hand, HandRecord, ReturnRecord
+from fjm2.cell.wire.records import CloseRecord, FenceRecord, Hand, HandRecord, ReturnRecord
 from fjm2.cell.wire.requests import Ack, Close, Open, Subscribe, SubscriptionFlag
 
 DURABLE = SubscriptionFlag.DURABLE
@@ -447,6 +447,22 @@ def test_a_request_that_was_dropped_is_sent_again_once_that_is_decided(alone: Al
     connection.run(1.5)
     assert [type(request) for request in connection.requests] == [Open, Ack, Open]
     assert number in alone.cell.clients.state.sessions
+
+
+def test_a_request_that_was_sent_in_a_closed_ledger_comes_again(alone: Alone, connection: Connection) -> None:
+    """The connection hears that its ledger is closed before it sends, and learns that from keepers after it."""
+    number, consumer = live(connection)
+    alone.decide(FenceRecord(connection.ledger), CloseRecord(connection.ledger, ((1, connection.sent),)))
+    connection.run(0.1)
+    connection.acknowledge(consumer, 1, 1)
+    connection.run(0.1)
+    assert isinstance(connection.requests[-1], Ack)
+    asked = len(connection.requests)
+    connection.ledger, connection.sent = connection.ledger._replace(producer_epoch=1), 0
+    connection.run(request_line.UNSENT_S + 0.1)
+    assert isinstance(connection.requests[asked], Ack)
+    connection.run(0.1)
+    assert SessionLost(number, Loss.UNKNOWN) in connection.told  # no other ledger may use the session
 
 
 def test_a_request_that_could_not_be_sent_comes_again(alone: Alone, connection: Connection) -> None:
