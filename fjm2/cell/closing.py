@@ -8,6 +8,7 @@ from fjm2.base.ranges import RangeSet
 from .context import Context
 from .doubts.lacks import Lacks
 from .doubts.stuck_ledgers import StuckLedgers
+from .ledger_table import Span
 from .replica import Replica
 from .reports import Report, Reports
 from .service.decided import Decided
@@ -73,16 +74,37 @@ class LedgerClosing:
             ledger, end, self._context.me, log.membership, _END if ledgers.is_closed(ledger) else newest
         )
 
+    def _is_cut_off(self, ledger: Ledger) -> bool:
+        """Return True if the only member of the cell has lost something, and so fenced a ledger as it returned.
+
+        The entry that names its new incarnation has these FENCE records, too.
+        """
+        log = self._replica.log
+        return log.membership.size == 1 and 0 < log.fence_index(ledger) == log.configuration_index()
+
+    def _end(self, ledger: Ledger) -> int:
+        """Return the end of what the final set may have.
+
+        What lies behind a hole was not confirmed, unless the only member of the cell has lost what was there.
+        """
+        ledgers = self._replica.ledgers
+        if self._is_cut_off(ledger):
+            return ledgers.highest_seen(ledger) + 1
+        return ledgers.progress(ledger).on_disk + 1
+
     def _final_set(self, ledger: Ledger) -> Spans:
-        """Return all that is known of a ledger, without the lowest sequences whose frames cannot come.
+        """Return all that is known of a ledger, without the lowest sequences whose frames cannot come, or are lost.
 
         Others of them may stay in it: the writer is told of nothing behind the first hole.
         """
         ledgers = self._replica.ledgers
-        end = ledgers.progress(ledger).on_disk + 1
-        holes = list(self._lacking(ledger, end))
+        end = self._end(ledger)
+        lacking = self._lacking(ledger, end)
+        lacking.update(RangeSet(ledgers.missing(ledger, 1, end)))
+        holes = list(lacking)
         for first, stop in holes[HOLES_MAX:]:
             ledgers.doubts.resolve(ledger, first, stop)
+            self._replica.give_up([Span(ledger, first, stop)])
         return tuple((first, stop - 1) for first, stop in RangeSet(holes[:HOLES_MAX]).gaps(1, end))
 
     def _resolve_closed(self) -> None:
@@ -121,5 +143,6 @@ class LedgerClosing:
         }
         if not replica.log.membership.has_majority(holders | {self._context.me}):
             return False
-        lacking = self._lacking(ledger, through + 1)
-        return all(lacking.covers(*part) for part in replica.ledgers.doubts.within(ledger, 1, through + 1))
+        end = self._end(ledger)
+        lacking = self._lacking(ledger, end)
+        return all(lacking.covers(*part) for part in replica.ledgers.doubts.within(ledger, 1, end))

@@ -8,7 +8,20 @@ from typing import NamedTuple
 from fjm2.base.ledger import Ledger
 
 from .configuration import Membership
-from .wire.records import ConfigureRecord, EntryBody, FenceRecord, TableRecord
+from .ledger_table import Span
+from .wire.ranges import Range
+from .wire.records import (
+    ApplyRecord,
+    CloseRecord,
+    ConfigureRecord,
+    EntryBody,
+    ExpireRecord,
+    FenceRecord,
+    HandRecord,
+    MoveRecord,
+    Record,
+    TableRecord,
+)
 
 
 class Entry(NamedTuple):
@@ -54,7 +67,7 @@ class DecisionLog:
         """Index of the entry that stands for itself and all before it; 0 without one."""
         self._configurations: list[tuple[int, ConfigureRecord]] = []
         self._fences: dict[Ledger, int] = {}
-        """Index of the first entry that fences a ledger."""
+        """Index of the last entry that fences a ledger."""
         self.added_bytes = 0
         """Bytes of all entries that were ever added."""
         self._expected = _Expected(0, 0, 0)
@@ -153,7 +166,7 @@ class DecisionLog:
                 self._configurations.append((index, record))
                 self._count_configurations()
             elif isinstance(record, FenceRecord):
-                self._fences.setdefault(record.ledger, index)
+                self._fences[record.ledger] = index
         return index
 
     def _truncate(self, last: int) -> None:
@@ -192,7 +205,7 @@ class DecisionLog:
         return self._configurations[-1][0] if self._configurations else 0
 
     def fence_index(self, ledger: Ledger) -> int:
-        """Return the index of the first entry that fences a ledger; 0 if there is none."""
+        """Return the index of the last entry that fences a ledger; 0 if there is none."""
         return self._fences.get(ledger, 0)
 
     def forget_fence(self, ledger: Ledger) -> None:
@@ -267,3 +280,22 @@ class DecisionLog:
             del self._entries[: before + 1 - self.first_index]
             self.first_index = before + 1
         self._snapshot, self.snapshot_index = entry, index
+
+
+def spans_of(record: Record) -> list[Span]:
+    """Return the frames that a decision refers to."""
+    match record:
+        case HandRecord():
+            return [_span(hand.range) for hand in record.hands]
+        case MoveRecord() | ExpireRecord():
+            return [_span(record.range)]
+        case ApplyRecord():
+            return [Span(record.ledger, verdict.sequence, verdict.sequence + 1) for verdict in record.verdicts]
+        case CloseRecord():
+            return [Span(record.ledger, first, last + 1) for first, last in record.final]
+        case _:
+            return []
+
+
+def _span(each: Range) -> Span:
+    return Span(each.ledger, each.first, each.last + 1)

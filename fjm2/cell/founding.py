@@ -9,7 +9,7 @@ from .replica import NOBODY, Replica
 from .times import FOUNDING_S, HERE_S
 from .wire.commands import FOUNDERS_MAX, Founding, FoundingStep
 from .wire.fields import Member
-from .wire.records import ConfigureRecord
+from .wire.records import ConfigureRecord, FenceRecord, Record
 
 FOUNDING_NUMBER: Final = 1
 """Number of the configuration that a cell is founded with. It is the first entry of the log, in epoch 0."""
@@ -149,17 +149,28 @@ class Founder:
         self._context.outgoing.append(SendCommand(message))
 
 
-def return_alone(context: Context, replica: Replica, now: float) -> None:
-    """Name the new incarnation of a cell of one, which nobody else could do.
+def return_alone(context: Context, replica: Replica, incarnation: int, now: float) -> None:
+    """Have the only member of a cell go on with what its disk has, which nobody else could give it more of.
 
-    Its operator has accepted the loss, or its disk failed: either way the keeper goes on with what it has.
+    Name its new incarnation, if its operator has accepted a loss, or its disk failed. `incarnation` is the one that it
+    had before the disk failed; with another one in the log, something is lost. Then no ledger with holes goes on: it is
+    fenced, to be closed with what is there. One that lost its end fails its writer, which begins another one.
     """
     log, me = replica.log, context.me
     newest = log.membership.newest
-    if newest is None or me in log.membership or log.membership.size > 1:
+    if newest is None or log.membership.size > 1 or newest.members[0].keeper_id != me.keeper_id:
         return
-    if newest.members[0].keeper_id == me.keeper_id:
-        if replica.promise.epoch < log.last_epoch:
-            replica.store_promise(log.last_epoch, NOBODY)
-        record = ConfigureRecord(newest.number + 1, newest.members_wanted, (me,), True)
-        replica.propose(log.last_epoch, (record,), now)
+    replica.give_up_lacking()
+    if me in log.membership:
+        return
+    if replica.promise.epoch < log.last_epoch:
+        replica.store_promise(log.last_epoch, NOBODY)
+    records: list[Record] = [ConfigureRecord(newest.number + 1, newest.members_wanted, (me,), True)]
+    if newest.members[0].incarnation != incarnation:
+        ledgers = replica.ledgers
+        records += [
+            FenceRecord(each)
+            for each in ledgers.open_ledgers
+            if each in ledgers.lost.ledgers or ledgers.missing(each, 1, ledgers.highest_seen(each))
+        ]
+    replica.propose(log.last_epoch, tuple(records), now)

@@ -1,7 +1,7 @@
 """Ledgers as one keeper knows them: which sequences it has seen, which are on its disk, and which it refuses."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from enum import Enum, auto
 from math import inf
 from typing import Final, NamedTuple
@@ -219,6 +219,34 @@ class Unstored:
         self._ledgers.pop(ledger, None)
 
 
+class Lost:
+    """Sequences that decisions refer to, and whose frames nobody has any more."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[Ledger, RangeSet] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._ledgers)
+
+    @property
+    def ledgers(self) -> Collection[Ledger]:
+        """Ledgers that have lost some."""
+        return self._ledgers.keys()
+
+    def __contains__(self, at: tuple[Ledger, int]) -> bool:
+        """Return True if a sequence of a ledger is lost."""
+        ledger, sequence = at
+        return ledger in self._ledgers and sequence in self._ledgers[ledger]
+
+    def add(self, span: Span) -> None:
+        """Note sequences."""
+        self._ledgers.setdefault(span.ledger, RangeSet()).add(span.first, span.end)
+
+    def forget(self, ledger: Ledger) -> None:
+        """Forget a ledger."""
+        self._ledgers.pop(ledger, None)
+
+
 class Counting:
     """Sequences that were counted and are not on disk yet. For others the store tells if it has their frames."""
 
@@ -258,6 +286,7 @@ class LedgerTable:
         self.successions: Final = Successions()
         self.unstored: Final = Unstored()
         self.counting: Final = Counting()
+        self.lost: Final = Lost()
         self._open_max = open_max
         self._writer_open_max = writer_open_max
         self._islands_max = islands_max
@@ -423,6 +452,7 @@ class LedgerTable:
         ]
         for ledger in old:
             del self._ledgers[ledger]
+            self.lost.forget(ledger)
             self.doubts.forget(ledger)
             self.successions.remove(ledger)
         return old

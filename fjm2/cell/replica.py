@@ -3,13 +3,14 @@
 from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 
 from fjm2.base.errors import ConfigError
 from fjm2.base.ledger import Ledger
 
 from .context import Context, Storage
-from .decision_log import Appended, DecisionLog, Entry
+from .decision_log import Appended, DecisionLog, Entry, spans_of
 from .doubts.readiness import Asked, TableReadiness
 from .fetches import Fetches
 from .ledger_table import LedgerTable, Span
@@ -24,9 +25,6 @@ from .wire.records import (
     ApplyRecord,
     CloseRecord,
     EntryBody,
-    ExpireRecord,
-    HandRecord,
-    MoveRecord,
     Record,
     SectionRecord,
     TableRecord,
@@ -63,6 +61,9 @@ class Remembered:
     """Ledgers that have frames. They are not forgotten before the driver has told which of these are needed."""
     settled: int = 0
     """Version of the table through which no frames were in doubt."""
+    incarnation: int = 0
+    """Incarnation of the store when it was opened. It is an older one if it was renewed just then, because the disk had
+    failed: that loses nothing that was confirmed."""
 
 
 class _Promise(NamedTuple):
@@ -419,6 +420,24 @@ class Replica:
                 return
             self.confirmable = index
 
+    def give_up_lacking(self) -> None:
+        """Take for lost what decisions refer to and the disk lacks, because nobody else can have it."""
+        indexes = range(self.log.first_index, self.log.last_index + 1)
+        spans = [span for index in indexes for span in self._spans_of(index)]
+        for ledger, final, _ in self.ledgers.closed_ledgers:
+            spans += [Span(ledger, first, last + 1) for first, last in final]
+        self.give_up(spans)
+        self._advance_confirmable()
+
+    def give_up(self, spans: Sequence[Span]) -> None:
+        """Take what was not seen of some ranges for lost. To readers it is known to be no messages."""
+        for ledger, first, end in spans:
+            for gap in self.ledgers.missing(ledger, first, end):
+                lost = Span(ledger, *gap)
+                self.ledgers.lost.add(lost)
+                self.ledgers.restore(lost, -inf)
+                self.ledgers.note_on_disk(lost)
+
     @property
     def is_stuck(self) -> bool:
         """True if only a snapshot helps: the next entry grants a request that nobody else may have any more."""
@@ -545,27 +564,10 @@ def lacks_requests(log: DecisionLog, index: int, ledgers: LedgerTable, storage: 
         for record in log.entry(index).body.records
         if isinstance(record, ApplyRecord)
         for verdict in record.verdicts
-        if not verdict.reason and ledgers.is_on_disk(record.ledger, verdict.sequence, verdict.sequence + 1)
+        if not verdict.reason
+        and ledgers.is_on_disk(record.ledger, verdict.sequence, verdict.sequence + 1)
+        and (record.ledger, verdict.sequence) not in ledgers.lost
     )
-
-
-def spans_of(record: Record) -> list[Span]:
-    """Return the frames that a decision refers to."""
-    match record:
-        case HandRecord():
-            return [_span(hand.range) for hand in record.hands]
-        case MoveRecord() | ExpireRecord():
-            return [_span(record.range)]
-        case ApplyRecord():
-            return [Span(record.ledger, verdict.sequence, verdict.sequence + 1) for verdict in record.verdicts]
-        case CloseRecord():
-            return [Span(record.ledger, first, last + 1) for first, last in record.final]
-        case _:
-            return []
-
-
-def _span(each: Range) -> Span:
-    return Span(each.ledger, each.first, each.last + 1)
 
 
 def last_chain(entries: Sequence[StoredEntry]) -> list[StoredEntry]:

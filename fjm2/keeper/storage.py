@@ -141,7 +141,18 @@ def remember(journal: Journal, disk: Disk) -> Remembered:
             entries += _entries(journal, disk, ledger)
     kept = {ledger for ledger in journal.ledgers() if journal.waiting_frames(ledger)}
     settled = journal.known(_settled_of(cell_id))
-    return Remembered(cell_id, epoch, voted_for, entries, spans, journal.lsn, kept, settled.last if settled else 0)
+    opened = journal.recovered.identity if journal.recovered else None
+    return Remembered(
+        cell_id,
+        epoch,
+        voted_for,
+        entries,
+        spans,
+        journal.lsn,
+        kept,
+        settled.last if settled else 0,
+        opened.incarnation if opened else 0,
+    )
 
 
 def _cell_of(journal: Journal) -> int:

@@ -222,7 +222,9 @@ class Clients:
             self.answer_early()
 
     def _is_missing(self, ledger: Ledger, sequence: int) -> bool:
-        return sequence > self.state.through.get(ledger, 0) and self.inbox.find(ledger, sequence) is None
+        if sequence <= self.state.through.get(ledger, 0) or (ledger, sequence) in self._replica.ledgers.lost:
+            return False  # one that is lost has no effect
+        return self.inbox.find(ledger, sequence) is None
 
     # Release
 

@@ -165,7 +165,7 @@ class RequestDesk:
         ledgers = self._replica.ledgers
         if ledgers.is_fenced(ledger) and not ledgers.is_closed(ledger):
             return []  # its final set, which is about to be decided, says which requests count
-        on_disk = ledgers.progress(ledger).on_disk
+        on_disk = ledgers.end_on_disk(ledger, 1) - 1  # holes of a final set included: nobody has anything there
         records: list[Record] = []
         verdicts: list[Verdict] = []
         for sequence, body in self._clients.inbox.waiting(ledger, draft.through.get(ledger, 0))[:most]:

@@ -18,6 +18,7 @@ from fjm2.base.errors import ConfigError
 from fjm2.base.ledger import Ledger
 from fjm2.base.ranges import RangeSet
 from fjm2.cell.cell import Cell
+from fjm2.cell.decision_log import spans_of
 from fjm2.cell.outgoing import (
     CellJoined,
     Decided,
@@ -31,7 +32,6 @@ from fjm2.cell.outgoing import (
     StateChanged,
     TableChanged,
 )
-from fjm2.cell.replica import spans_of
 from fjm2.cell.stored_tracker import Standing
 from fjm2.cell.wire.ranges import Range, Spans
 from fjm2.cell.wire.records import (

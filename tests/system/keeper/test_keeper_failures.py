@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from keepers import STORE_BYTES, KeeperProcess, Keepers, keeping, run_command, uri_of, writing
 
+from fjm2.jms import ConnectionFactory, SessionMode, Topic
 from fjm2.keeper.store_directory import config_of, open_store
 from fjm2.store.format.checksums import PREFERRED, checksum_of
 
@@ -88,6 +89,43 @@ def test_a_cell_of_one_goes_on_when_the_loss_is_accepted(cell_of_one: Keepers) -
     left = run_command("export", segment.parent)
     assert left.returncode == 0
     assert [json.loads(line)["sequence"] for line in left.stdout.splitlines()] == [1, 3]
+
+
+def test_a_durable_consumer_gets_all_that_is_left_when_the_loss_is_accepted(cell_of_one: Keepers) -> None:
+    """Message 2 of 8 is lost: those behind it come all the same, and again after another start."""
+    texts = [f"{number}: " + 500 * "x" for number in range(8)]
+
+    async def use(*sent: str) -> list[str]:
+        factory = ConnectionFactory(uri_of(cell_of_one.port), client_id="desk")
+        async with factory.create_context(SessionMode.CLIENT_ACKNOWLEDGE) as context:
+            consumer = await context.create_durable_consumer(Topic("orders"), "all")
+            if sent:
+                await consumer.close()
+                for text in sent:
+                    await context.send(Topic("orders"), text)
+                return []
+            found: list[str] = []
+            while len(found) < len(texts) and (text := await consumer.receive_body(str, timeout=10)) is not None:
+                found.append(text)
+                if text == texts[-1]:
+                    break
+            return found
+
+    def start() -> KeeperProcess:
+        keeper = cell_of_one.start("one", "--replicas", 1)
+        cell_of_one.until(lambda: keeper.state == "serving")
+        return keeper
+
+    one = start()
+    asyncio.run(use(*texts))
+    assert one.end(signal.SIGINT) == 130
+    segment = next(path for path in sorted(one.directory.glob("segment-*")) if b"2: x" in path.read_bytes())
+    flip(segment, segment.read_bytes().index(b"2: x"))
+    assert run_command("check", one.directory, "--accept-loss").returncode == 1
+    for _ in range(2):
+        one = start()
+        assert asyncio.run(use()) == [*texts[:2], *texts[3:]]
+        assert one.end(signal.SIGINT) == 130
 
 
 def test_bad_heads_of_segments_cost_nothing_and_are_repaired(cell_of_one: Keepers) -> None:
