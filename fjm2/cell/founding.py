@@ -2,9 +2,12 @@
 
 from typing import Final
 
+from fjm2.base.ledger import Ledger
+
 from .configuration import distance
 from .context import Context
-from .outgoing import CellJoined, SendCommand
+from .ledger_table import LedgerTable
+from .outgoing import CellJoined, LossFound, SendCommand
 from .replica import NOBODY, Replica
 from .times import FOUNDING_S, HERE_S
 from .wire.commands import FOUNDERS_MAX, Founding, FoundingStep
@@ -167,10 +170,17 @@ def return_alone(context: Context, replica: Replica, incarnation: int, now: floa
         replica.store_promise(log.last_epoch, NOBODY)
     records: list[Record] = [ConfigureRecord(newest.number + 1, newest.members_wanted, (me,), True)]
     if newest.members[0].incarnation != incarnation:
-        ledgers = replica.ledgers
-        records += [
-            FenceRecord(each)
-            for each in ledgers.open_ledgers
-            if each in ledgers.lost.ledgers or ledgers.missing(each, 1, ledgers.highest_seen(each))
-        ]
+        lost = _lost_frames(replica.ledgers)
+        records += [FenceRecord(each) for each in replica.ledgers.open_ledgers if each in lost]
+        context.events.append(LossFound(sum(lost.values()), len(lost)))
     replica.propose(log.last_epoch, tuple(records), now)
+
+
+def _lost_frames(ledgers: LedgerTable) -> dict[Ledger, int]:
+    """Return the number of frames that are missing in each ledger, but for those behind its last one."""
+    lost = {ledger: ledgers.lost.count(ledger) for ledger in ledgers.lost.ledgers}
+    for ledger in ledgers.open_ledgers:
+        holes = ledgers.missing(ledger, 1, ledgers.highest_seen(ledger))
+        if holes:
+            lost[ledger] = lost.get(ledger, 0) + sum(end - first for first, end in holes)
+    return lost

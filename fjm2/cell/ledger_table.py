@@ -233,6 +233,10 @@ class Lost:
         """Ledgers that have lost some."""
         return self._ledgers.keys()
 
+    def count(self, ledger: Ledger) -> int:
+        """Return the number of those of a ledger."""
+        return len(self._ledgers.get(ledger, ()))
+
     def __contains__(self, at: tuple[Ledger, int]) -> bool:
         """Return True if a sequence of a ledger is lost."""
         ledger, sequence = at

@@ -136,6 +136,16 @@ class CellConflict:
 
 
 @dataclass(frozen=True, slots=True)
+class LossFound:
+    """The only member of a cell goes on without what its disk has lost."""
+
+    frames: int
+    """Number of frames that are missing among those that are left. Nothing tells what was behind them."""
+    ledgers: int
+    """Number of the ledgers that they are missing in."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplacementWaits:
     """The member whose place this keeper is to take is there, or unknown."""
 
@@ -154,5 +164,6 @@ Event = (
     | RequestWanted
     | Released
     | CellConflict
+    | LossFound
     | ReplacementWaits
 )

@@ -9,9 +9,11 @@ from random import SystemRandom
 import click
 
 from fjm2.base.quantities import counted
+from fjm2.cell.wire.ranges import DECISION_LANE
 from fjm2.keeper.store_directory import present_config
 from fjm2.store.drive.os_disk import OsDisk
 from fjm2.store.inspection import check as damages_of
+from fjm2.store.journal import Journal
 from fjm2.store.opening import open_journal
 
 from .support.bus_link import say
@@ -49,12 +51,21 @@ def check(directory: Path, accept_loss: bool, as_json: bool) -> None:
                 click.echo(json.dumps(asdict(damage)) if as_json else str(damage))
         if (lost or repairable) and accept_loss:
             with OsDisk(directory) as disk:
-                open_journal(disk, present_config(directory), SystemRandom(), accept_loss=True)
-            accepted = "the loss is accepted: the next keeper here begins a new incarnation"
+                journal = open_journal(disk, present_config(directory), SystemRandom(), accept_loss=True)
+            accepted = (
+                f"the loss is accepted: the next keeper here begins a new incarnation. Among what is left, "
+                f"{counted(_missing_in(journal), 'message')} cannot be found"
+            )
             say(accepted if lost else "repaired; nothing is lost")
     if not as_json:
         say(_summary(lost, repairable, directory))
     sys.exit(_FOUND if lost else 0)
+
+
+def _missing_in(journal: Journal) -> int:
+    """Return the number of messages that are missing before the last one of their ledgers."""
+    known = [journal.known(ledger) for ledger in journal.ledgers() if ledger.lane != DECISION_LANE]
+    return sum(end - first for each in known if each for first, end in each.gaps(1, each.last))
 
 
 def _summary(lost: int, repairable: int, directory: Path) -> str:

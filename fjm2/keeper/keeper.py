@@ -28,6 +28,7 @@ from fjm2.cell.outgoing import (
     CellConflict,
     CellJoined,
     Event,
+    LossFound,
     Outgoing,
     ReplacementWaits,
     SendCommand,
@@ -350,6 +351,12 @@ class Keeper:
             case CellConflict(other, is_stranded):
                 self.counts.conflicts += 1
                 log.seldom(logging.ERROR, "cell_conflict", other, other=f"{other:016x}", is_stranded=is_stranded)
+            case LossFound(frames, ledgers):
+                told = (
+                    f"the loss was accepted: {counted(frames, 'message')} of {counted(ledgers, 'sender')} are missing "
+                    "among what is left, and nothing tells what was behind it"
+                )
+                log.tell(logging.WARNING, "loss_accepted", told, frames=frames, ledgers=ledgers)
             case ReplacementWaits(lost, 1):
                 told = f"the keeper {lost.hex()} still answers the manager: stop it, so that it can be replaced"
                 log.tell(logging.WARNING, "not_gone", told)

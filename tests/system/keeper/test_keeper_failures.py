@@ -121,11 +121,14 @@ def test_a_durable_consumer_gets_all_that_is_left_when_the_loss_is_accepted(cell
     assert one.end(signal.SIGINT) == 130
     segment = next(path for path in sorted(one.directory.glob("segment-*")) if b"2: x" in path.read_bytes())
     flip(segment, segment.read_bytes().index(b"2: x"))
-    assert run_command("check", one.directory, "--accept-loss").returncode == 1
-    for _ in range(2):
+    accepted = run_command("check", one.directory, "--accept-loss")
+    assert accepted.returncode == 1
+    assert "1 message cannot be found" in accepted.stderr
+    for warnings in (1, 0):
         one = start()
         assert asyncio.run(use()) == [*texts[:2], *texts[3:]]
         assert one.end(signal.SIGINT) == 130
+        assert ["loss_accepted" in line for line in one.said].count(True) == warnings
 
 
 def test_bad_heads_of_segments_cost_nothing_and_are_repaired(cell_of_one: Keepers) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from single_keepers import CELL_ID, LEDGER, ME, MEMBERS, Store, body
+from single_keepers import CELL_ID, LEDGER, ME, MEMBERS, Store, body, events
 from test_return_alone import AGAIN, ALONE, OPENED, run
 
 from fjm2.base.ledger import Ledger
@@ -12,7 +12,7 @@ from fjm2.base.ranges import RangeSet
 from fjm2.cell.cell import Cell
 from fjm2.cell.closing import HOLES_MAX
 from fjm2.cell.ledger_table import Span
-from fjm2.cell.outgoing import State
+from fjm2.cell.outgoing import LossFound, State
 from fjm2.cell.replica import Remembered, StoredEntry
 from fjm2.cell.wire.ranges import Range, Spans
 from fjm2.cell.wire.records import (
@@ -84,6 +84,14 @@ def test_a_ledger_without_holes_goes_on() -> None:
 def test_later_ledgers_of_the_writer_are_closed_as_well() -> None:
     cell, _ = returned([Span(LEDGER, 1, 3), Span(LEDGER, 5, 8), Span(LATER, 2, 4)])
     assert finals(cell) == {LEDGER: ((1, 2), (5, 7)), LATER: ((2, 3),)}
+
+
+def test_the_driver_is_told_how_much_is_missing() -> None:
+    closed = CloseRecord(LATER, ((1, 4),))
+    cell, _ = returned(
+        [Span(LEDGER, 1, 3), Span(LEDGER, 5, 8), Span(LATER, 2, 4)], CloseRecord(LEDGER, ((1, 7),)), closed
+    )
+    assert [each for each in events(cell) if isinstance(each, LossFound)] == [LossFound(frames=4, ledgers=2)]
 
 
 def test_a_final_set_has_a_bounded_number_of_holes() -> None:
