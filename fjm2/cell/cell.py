@@ -101,7 +101,7 @@ class Cell:
         self._founder.is_done = remembered.promised > 0 or last_index > 1 or has_heard
         if remembered.cell_id:
             context.events.append(CellJoined(remembered.cell_id))
-        return_alone(context, self.replica, remembered.incarnation, now)
+        return_alone(context, self.replica, remembered, now)
         self._election = Election(context, self.replica, now)
         self._manager: Manager | None = None
         self._manager_node = 0

@@ -8,7 +8,7 @@ from .configuration import distance
 from .context import Context
 from .ledger_table import LedgerTable
 from .outgoing import CellJoined, LossFound, SendCommand
-from .replica import NOBODY, Replica
+from .replica import NOBODY, Remembered, Replica
 from .times import FOUNDING_S, HERE_S
 from .wire.commands import FOUNDERS_MAX, Founding, FoundingStep
 from .wire.fields import Member
@@ -152,12 +152,12 @@ class Founder:
         self._context.outgoing.append(SendCommand(message))
 
 
-def return_alone(context: Context, replica: Replica, incarnation: int, now: float) -> None:
+def return_alone(context: Context, replica: Replica, remembered: Remembered, now: float) -> None:
     """Have the only member of a cell go on with what its disk has, which nobody else could give it more of.
 
-    Name its new incarnation, if its operator has accepted a loss, or its disk failed. `incarnation` is the one that it
-    had before the disk failed; with another one in the log, something is lost. Then no ledger with holes goes on: it is
-    fenced, to be closed with what is there. One that lost its end fails its writer, which begins another one.
+    Name its new incarnation, if its operator has accepted a loss, or its disk failed. The store remembers the one that
+    it had before the disk failed; with another one in the log, something is lost. Then no ledger with holes goes on: it
+    is fenced, to be closed with what is there. One that lost its end fails its writer, which begins another one.
     """
     log, me = replica.log, context.me
     newest = log.membership.newest
@@ -169,10 +169,11 @@ def return_alone(context: Context, replica: Replica, incarnation: int, now: floa
     if replica.promise.epoch < log.last_epoch:
         replica.store_promise(log.last_epoch, NOBODY)
     records: list[Record] = [ConfigureRecord(newest.number + 1, newest.members_wanted, (me,), True)]
-    if newest.members[0].incarnation != incarnation:
+    if newest.members[0].incarnation != remembered.incarnation:
         lost = _lost_frames(replica.ledgers)
         records += [FenceRecord(each) for each in replica.ledgers.open_ledgers if each in lost]
-        context.events.append(LossFound(sum(lost.values()), len(lost)))
+        decisions = sum(entry.index > log.last_index for entry in remembered.entries)
+        context.events.append(LossFound(sum(lost.values()), len(lost), decisions))
     replica.propose(log.last_epoch, tuple(records), now)
 
 

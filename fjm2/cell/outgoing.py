@@ -143,6 +143,8 @@ class LossFound:
     """Number of frames that are missing among those that are left. Nothing tells what was behind them."""
     ledgers: int
     """Number of the ledgers that they are missing in."""
+    decisions: int
+    """Number of decisions that are left and void, because one before them is lost."""
 
 
 @dataclass(frozen=True, slots=True)

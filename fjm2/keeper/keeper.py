@@ -351,12 +351,17 @@ class Keeper:
             case CellConflict(other, is_stranded):
                 self.counts.conflicts += 1
                 log.seldom(logging.ERROR, "cell_conflict", other, other=f"{other:016x}", is_stranded=is_stranded)
-            case LossFound(frames, ledgers):
+            case LossFound(frames, ledgers, decisions):
                 told = (
                     f"the loss was accepted: {counted(frames, 'message')} of {counted(ledgers, 'sender')} are missing "
                     "among what is left, and nothing tells what was behind it"
                 )
-                log.tell(logging.WARNING, "loss_accepted", told, frames=frames, ledgers=ledgers)
+                if decisions:
+                    told += (
+                        f". {counted(decisions, 'decision')} cannot be used without one before that is lost: "
+                        "subscriptions and acknowledgements since then are lost, too"
+                    )
+                log.tell(logging.WARNING, "loss_accepted", told, frames=frames, ledgers=ledgers, decisions=decisions)
             case ReplacementWaits(lost, 1):
                 told = f"the keeper {lost.hex()} still answers the manager: stop it, so that it can be replaced"
                 log.tell(logging.WARNING, "not_gone", told)

@@ -91,7 +91,19 @@ def test_the_driver_is_told_how_much_is_missing() -> None:
     cell, _ = returned(
         [Span(LEDGER, 1, 3), Span(LEDGER, 5, 8), Span(LATER, 2, 4)], CloseRecord(LEDGER, ((1, 7),)), closed
     )
-    assert [each for each in events(cell) if isinstance(each, LossFound)] == [LossFound(frames=4, ledgers=2)]
+    assert [each for each in events(cell) if isinstance(each, LossFound)] == [
+        LossFound(frames=4, ledgers=2, decisions=0)
+    ]
+
+
+def test_decisions_behind_one_that_is_lost_are_void_and_told() -> None:
+    entries = [StoredEntry(EPOCH, at, body(EPOCH, FenceRecord(LEDGER))) for at in (4, 5, 6)]  # and none at 3
+    remembered = Remembered(CELL_ID, EPOCH, entries=(ALONE, OPENED, *entries), incarnation=AGAIN.incarnation)
+    store = Store()
+    cell = Cell(AGAIN, 1, 7, store, Random(1), 0.0, remembered=remembered)
+    run(cell, store, 3.0)
+    assert cell.state is State.SERVING
+    assert LossFound(frames=0, ledgers=0, decisions=3) in events(cell)
 
 
 def test_a_final_set_has_a_bounded_number_of_holes() -> None:
