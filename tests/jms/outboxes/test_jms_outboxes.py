@@ -83,6 +83,35 @@ async def test_messages_wait_on_disk_until_a_cell_comes(
     assert "stay in the outbox" not in caplog.text
 
 
+async def test_lives_stay_in_order_where_a_consumer_came_back(uri: str, tmp_path: Path) -> None:
+    """It gets the end of one life without a flag, and the next one with it: keepers do not know what it had before."""
+    options: dict[str, Any] = {"client_id": "desk", "messages_max": 8}
+    async with ConnectionFactory(uri, keep=tmp_path / "store", **options).create_context() as keeping:
+        await (await keeping.create_durable_consumer(TOPIC, "all")).close()
+        consumer = await keeping.create_durable_consumer(TOPIC, "all")
+        async with factory_of(uri, tmp_path / "outbox").create_context() as context:
+            is_flagged = True
+            while is_flagged:
+                await context.send(TOPIC, "first")
+                message = await consumer.receive(timeout=WAIT_S)
+                assert message is not None
+                is_flagged = message.redelivered
+            for number in range(12):
+                await context.send(TOPIC, f"0.{number}")
+        async with factory_of(uri, tmp_path / "outbox").create_context() as context:
+            for number in range(8):
+                await context.send(TOPIC, f"1.{number}")
+            await eventually(lambda: waiting(context) == 0)
+        found: list[tuple[str, bool]] = []
+        for _ in range(20):
+            if len(found) in (0, 4, 8):  # half of the room is free, and is filled again
+                await eventually(lambda: consumer.statistics().messages_waiting == 8)
+            message = await consumer.receive(timeout=WAIT_S)
+            assert message is not None, found
+            found.append((message.get_body(str), message.redelivered))
+        assert found == [(f"0.{each}", False) for each in range(12)] + [(f"1.{each}", True) for each in range(8)]
+
+
 async def test_a_close_waits_until_keepers_have_everything(
     uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
