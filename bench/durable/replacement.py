@@ -106,11 +106,11 @@ def _status(host: Host, options: RoleOptions) -> dict[str, Any]:
 def _when(
     host: Host, options: RoleOptions, deadline: Deadline, pid: int, is_so: Callable[[dict[str, Any]], bool]
 ) -> int:
-    """Return the time at which something holds of what a keeper tells of itself."""
+    """Return the time at which something is heard to hold of what a keeper tells of itself. A question starts a process,
+    which takes seconds on a busy machine."""
     while True:
-        at_ns = time.monotonic_ns()
         for one in _status(host, options)["keepers"]:
             if one["pid"] == pid and is_so(one):
-                return at_ns
+                return time.monotonic_ns()
         if deadline.left_s <= 0:
             raise PeerTimeoutError("catching up: not done in time")

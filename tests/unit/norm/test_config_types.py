@@ -42,7 +42,7 @@ def test_every_setting_refuses_other_types(owner: type[Any], name: str, value: o
         (SenderConfig, "rate_bps", True, "rate_bps=True: expected a number, or None"),
         (SenderConfig, "cc", "yes", "cc='yes': expected True or False"),
         (SenderConfig, "cc", 1, "cc=1: expected True or False"),
-        (ReceiverConfig, "sync", "all", "sync='all': expected Sync.CURRENT, Sync.STREAM or Sync.ALL"),
+        (ReceiverConfig, "sync", "all", "sync='all': expected Sync.CURRENT, Sync.STREAM, Sync.KEPT or Sync.ALL"),
         (ReceiverConfig, "silent", "x", "silent='x': expected True or False"),
         (ReceiverConfig, "inactivity_s", "5s", "inactivity_s='5s': expected a number"),
         (ReceiverConfig, "file_directory", 5, "file_directory=5: expected a string, or None"),
