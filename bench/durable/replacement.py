@@ -106,8 +106,10 @@ def _status(host: Host, options: RoleOptions) -> dict[str, Any]:
 def _when(
     host: Host, options: RoleOptions, deadline: Deadline, pid: int, is_so: Callable[[dict[str, Any]], bool]
 ) -> int:
-    """Return the time at which something is heard to hold of what a keeper tells of itself. A question starts a process,
-    which takes seconds on a busy machine."""
+    """Return the time at which something is heard to hold of what a keeper tells of itself.
+
+    Each question starts a process, which takes seconds on a busy machine.
+    """
     while True:
         for one in _status(host, options)["keepers"]:
             if one["pid"] == pid and is_so(one):
