@@ -2,13 +2,14 @@
 
 import contextlib
 import gzip
+import io
 import json
 import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 import click
 from rich.console import Console
@@ -130,14 +131,22 @@ def _record(
 def _opened(source: str) -> Iterator[tuple[BinaryIO, IO[bytes] | None]]:
     """Open a capture file. Yield its unpacked data, and the file whose position tells the progress; None for stdin."""
     if source == "-":
-        yield sys.stdin.buffer, None
+        piped = io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer))
+        with _unpacked(piped) as stream:
+            yield stream, None
         return
-    with open(source, "rb") as file:
-        if file.peek(2)[:2] == _GZIP:
-            with gzip.open(file) as unpacked:
-                yield unpacked, file  # type: ignore[misc]
-        else:
-            yield file, file
+    with open(source, "rb") as file, _unpacked(file) as stream:
+        yield stream, file
+
+
+@contextlib.contextmanager
+def _unpacked(packed: "io.BufferedReader[Any]") -> Iterator[BinaryIO]:
+    """Yield the data of a file or a pipe, which may be gzipped."""
+    if packed.peek(2)[:2] == _GZIP:
+        with gzip.open(packed) as unpacked:
+            yield unpacked  # type: ignore[misc]
+    else:
+        yield packed
 
 
 def _shown(sampler: CaptureSampler, raw: IO[bytes] | None, is_hidden: bool) -> Iterator[dict[str, Any]]:

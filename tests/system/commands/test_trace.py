@@ -391,10 +391,12 @@ def test_captures_come_packed_or_from_a_pipe(tmp_path: Path) -> None:
     packed.write_bytes(subprocess.run(["gzip", "-c", VECTORS / "cc-on.pcap"], capture_output=True, check=True).stdout)
     assert run("record", "--pcap", packed, "--to", tmp_path / "a").exit_code == 0
     whole = (VECTORS / "cc-on.pcap").read_bytes()
-    piped = run("record", "--pcap", "-", "--to", tmp_path / "a", "--run", "piped", stdin=whole)
-    assert piped.exit_code == 0, piped.output
-    one, two = (lines_of(tmp_path / "a" / f"run={name}") for name in ("some-capture", "piped"))
-    assert [line | {"run": ""} for line in one] == [line | {"run": ""} for line in two]
+    for name, data in (("piped", whole), ("packed-and-piped", packed.read_bytes())):
+        piped = run("record", "--pcap", "-", "--to", tmp_path / "a", "--run", name, stdin=data)
+        assert piped.exit_code == 0, piped.output
+    one, *others = (lines_of(tmp_path / "a" / f"run={name}") for name in ("some-capture", "piped", "packed-and-piped"))
+    for lines in others:
+        assert [line | {"run": ""} for line in one] == [line | {"run": ""} for line in lines]
 
 
 @pytest.mark.parametrize(
