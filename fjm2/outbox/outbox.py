@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from fjm2.base.ledger import Ledger
+from fjm2.store.config import Need
 
 from .held_messages import HeldMessages
 from .lives import Life
@@ -39,7 +40,7 @@ class Turn(Generic[T]):
 
 @dataclass(slots=True)
 class _Group(Generic[T]):
-    """Turns, or a life, on the way to the disk."""
+    """Turns, a life, or only how far lanes are stored, on the way to the disk."""
 
     lsn: int
     turns: list[Turn[T]] = field(default_factory=list)
@@ -62,9 +63,13 @@ class Outbox(Generic[T]):
         self._turns: deque[Turn[T]] = deque()
         self._lives: deque[tuple[int, Life]] = deque()
         self._group: _Group[T] | None = None
-        self._released = {lane: each.released for lane, each in recovered.items()}
+        self._released = dict.fromkeys(recovered, 0)
+        self._due: Need | None = None
+        """Reason to write how far lanes are stored, if it is to be written without messages."""
         self.accepting_bytes = 0
         """Bytes of messages that are not on disk yet."""
+        for lane in self.lanes.values():
+            self._release(lane)  # what was released before the last life ended may be back
 
     @property
     def waiting(self) -> int:
@@ -108,6 +113,10 @@ class Outbox(Generic[T]):
         """Return the time at which the first turn was accepted that is not on its way to the disk."""
         return self._turns[0].since if self._turns else None
 
+    def remember(self, need: Need = Need.MESSAGE) -> None:
+        """Have it written how far lanes are stored, if no group of messages comes that tells it, too."""
+        self._due = need
+
     def flush(self) -> None:
         """Start to write the next life or group, unless one is on its way."""
         for lane in self.lanes.values():
@@ -115,7 +124,7 @@ class Outbox(Generic[T]):
             if life is not None:
                 self._lives.append((lane.lane, life))
         if self._group is None:
-            self._group = self._write_life() or self._write_turns()
+            self._group = self._write_life() or self._write_turns() or self._write_stored()
 
     def _write_life(self) -> _Group[T] | None:
         if not self._lives:
@@ -132,7 +141,7 @@ class Outbox(Generic[T]):
         many = self._next_group()
         for turns in (many, many[:1]):
             messages = self._numbered(turns)
-            lsn = self.store.append(messages)
+            lsn = self.store.append(messages, self._newly_stored())
             if lsn is not None:
                 for _ in turns:
                     self._turns.popleft()
@@ -140,6 +149,18 @@ class Outbox(Generic[T]):
                 return _Group(lsn, turns, messages)
         self.is_full = True
         return None
+
+    def _write_stored(self) -> _Group[T] | None:
+        need, self._due = self._due, None
+        stored = self._newly_stored()
+        if need is None or not stored:
+            return None
+        lsn = self.store.append({}, stored, need)
+        return None if lsn is None else _Group(lsn)
+
+    def _newly_stored(self) -> dict[int, int]:
+        """Return the number through which each lane is stored of which the disk does not know that yet."""
+        return {lane: each.released for lane, each in self.lanes.items() if each.released > self.store.stored(lane)}
 
     def _next_group(self) -> list[Turn[T]]:
         group: list[Turn[T]] = []

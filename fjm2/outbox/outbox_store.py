@@ -1,4 +1,4 @@
-"""The layout of an outbox in its journal: messages as they are accepted, and the life of each lane."""
+"""The layout of an outbox in its journal: messages as they are accepted, how many are stored, and lives of lanes."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -18,7 +18,11 @@ from .outbox_lane import Recovered
 
 LIVES: Final = 128
 """Added to a lane, it names the ledger of the lane's lives."""
+STORED: Final = 64
+"""Added to a lane, it names a ledger without frames: the numbers of the lane's messages that keepers have stored."""
 _READ_BYTES: Final = 1 << 20
+_COUNT_MAX: Final = (1 << 32) - 1
+"""Most numbers of one run."""
 
 
 class Append(Protocol):
@@ -29,17 +33,30 @@ class Append(Protocol):
 
 
 class OutboxStore:
-    """The journal of an outbox. Messages and lives have numbers from 1 on in a ledger of each lane."""
+    """The journal of an outbox. Messages and lives have numbers from 1 on in a ledger of each lane.
+
+    The journal itself remembers only with its next checkpoint what was released.
+    """
 
     def __init__(self, journal: Journal, append: Append) -> None:
         self._journal = journal
         self._append = append
         self.producer_id: Final = producer_id_of(journal.identity)
 
-    def append(self, messages: dict[int, tuple[int, list[bytes]]]) -> int | None:
-        """Write messages of lanes, each with the number of the first one. Return the LSN, or None without room."""
+    def append(
+        self, messages: dict[int, tuple[int, list[bytes]]], stored: dict[int, int], need: Need = Need.MESSAGE
+    ) -> int | None:
+        """Write messages of lanes, each with the number of the first one, and the number through which lanes are
+        stored. Return the LSN, or None without room. Call it again when that is on disk."""
         runs = [Run.of(self._messages(lane), first, frames) for lane, (first, frames) in messages.items()]
-        return self._append(runs)
+        for lane, through in stored.items():
+            first = self.stored(lane) + 1
+            runs.append(Run.counted(self._stored(lane), first, min(through + 1 - first, _COUNT_MAX)))
+        return self._append(runs, need)
+
+    def stored(self, lane: int) -> int:
+        """Return the number through which a lane is stored, as the disk has it."""
+        return _last(self._journal, self._stored(lane))
 
     def append_life(self, lane: int, life: Life) -> int | None:
         """Write the life of a lane, and give up the ones before. Return the LSN, or None without room."""
@@ -62,6 +79,9 @@ class OutboxStore:
     def _messages(self, lane: int) -> Ledger:
         return Ledger(self.producer_id, 0, lane)
 
+    def _stored(self, lane: int) -> Ledger:
+        return Ledger(self.producer_id, 0, STORED + lane)
+
     def _lives(self, lane: int) -> Ledger:
         return Ledger(self.producer_id, 0, LIVES + lane)
 
@@ -77,6 +97,7 @@ def recover_lane(journal: Journal, disk: Disk, lane: int) -> Recovered:
     live = journal.live(messages, 1, accepted + 1)
     life = _newest_life(journal, disk, lives)
     released = list(live)[-1][0] - 1 if live and live.last == accepted else accepted
+    released = max(released, _last(journal, Ledger(producer_id, 0, STORED + lane)))
     if life is not None:
         released = max(released, life.base)
     is_whole = not accepted or journal.known(messages).covers(1, accepted + 1)

@@ -6,14 +6,16 @@ from typing import Final
 
 from fjm2.base.quantities import counted
 from fjm2.messages.errors import IllegalStateError, JMSError, ResourceAllocationError
+from fjm2.store.config import Need
 from fjm2.store.drive.committer import Committer
 
 from ..outbox import Outbox, Turn
 from ..outbox_store import OutboxStore
 from .directory import OpenOutbox
 
-_RETRY_S: Final = 1.0
-"""Interval at which a disk that is full is asked for room again: others may have made some."""
+_TICK_S: Final = 1.0
+"""Interval at which a disk that is full is asked for room again: others may have made some. At most that late the disk
+has how far messages are stored."""
 _ACCEPTING_BYTES_MAX: Final = 4 << 20
 """Bytes on the way to the disk from which on senders wait before they send more."""
 
@@ -46,7 +48,7 @@ class DiskOutbox:
         self._room = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._retry()
+        self._tick()
 
     @property
     def waiting(self) -> int:
@@ -142,19 +144,21 @@ class DiskOutbox:
             )
         )
 
-    def _retry(self) -> None:
-        """Ask a full disk for room again, and let fail what has waited for too long."""
+    def _tick(self) -> None:
+        """Write how far messages are stored, ask a full disk for room again, and let fail what has waited for too
+        long."""
         now = self._loop.time()
-        journal = self._committer.journal
-        if self.failure is None and self.core.is_full:
-            journal.retry()
-            for turn in self.core.expired(now - self._timeout_s):
-                _fail(turn, self._full())
-            self._room.set()
+        if self.failure is None:
+            if self.core.is_full:
+                self._committer.journal.retry()
+                for turn in self.core.expired(now - self._timeout_s):
+                    _fail(turn, self._full())
+                self._room.set()
+            self.core.remember()
             self.settle()
         oldest = self.core.oldest_turn()
-        at = now + _RETRY_S if oldest is None else min(now + _RETRY_S, max(oldest + self._timeout_s, now + 0.01))
-        self._timer = self._loop.call_at(at, self._retry)
+        at = now + _TICK_S if oldest is None else min(now + _TICK_S, max(oldest + self._timeout_s, now + 0.01))
+        self._timer = self._loop.call_at(at, self._tick)
 
     def _full(self) -> JMSError:
         use = self._committer.journal.use
@@ -166,13 +170,16 @@ class DiskOutbox:
         )
 
     async def close(self) -> None:
-        """Write everything that waits, and give up the directory. Calling it twice does no harm."""
+        """Write everything that waits and how far messages are stored, and give up the directory. Calling it twice does
+        no harm."""
         if self._is_closed:
             return
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
+        self.core.remember(Need.URGENT)  # a full outbox has no room for less
         self._end_turn()
+        self.settle()
         await self._committer.close()
         self.on_failed = lambda _: None
         if self.failure is None:
