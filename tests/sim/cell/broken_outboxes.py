@@ -86,11 +86,21 @@ def send_before_the_message_is_on_disk(patch: Patch) -> None:
     patch.setattr(Outbox, "flush", flush_early)
 
 
+def remember_what_was_only_sent(patch: Patch) -> None:
+    """The disk has it that messages are stored when they were sent."""
+
+    def newly_stored(self: Any) -> dict[int, int]:
+        return {lane: each.sent for lane, each in self.lanes.items() if each.sent > self.store.stored(lane)}
+
+    patch.setattr(Outbox, "_newly_stored", newly_stored)
+
+
 BROKEN: dict[str, Callable[[Patch], None]] = {
     "send again without asking": send_again_without_asking,
     "send nothing again": send_nothing_again,
     "believe one member": believe_one_member,
     "send before the life is on disk": send_before_the_life_is_on_disk,
     "send before the message is on disk": send_before_the_message_is_on_disk,
+    "remember what was only sent": remember_what_was_only_sent,
 }
 """Ways to break a rule."""

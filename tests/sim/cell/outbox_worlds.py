@@ -36,6 +36,8 @@ TIMEOUT_S: Final = 2.0
 """Time after which a writer gives its keepers up. It is short, so that a life of seconds sees it often."""
 WINDOW: Final = 12
 """Most frames of a lane that are not confirmed."""
+REMEMBER_S: Final = 1.0
+"""Interval at which an outbox writes how far its lanes are stored."""
 
 
 class OutboxDisk(KeeperDisk):
@@ -98,6 +100,7 @@ class OutboxWriter:
         self.confirmed: dict[Ledger, int] = {}
         life = self.outbox
         world.later(world.random.uniform(0.0, 0.05), lambda: self.turn(life))
+        world.later(REMEMBER_S, lambda: self.remember(life))
 
     def crash(self, end: Callable[[OutboxDisk], None]) -> None:
         self.outbox = None
@@ -129,6 +132,13 @@ class OutboxWriter:
                 if world.random.random() < 0.2:
                     self.publish(ledger, sequence)
         world.later(world.random.uniform(0.02, 0.06), lambda: self.turn(life))
+
+    def remember(self, life: "Outbox[int]") -> None:
+        outbox, world = self.outbox, self.world
+        if outbox is life:
+            outbox.remember()
+            self.settle()
+            world.later(REMEMBER_S, lambda: self.remember(life))
 
     def settle(self) -> None:
         """Do everything that follows from what came."""
