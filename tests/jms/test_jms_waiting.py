@@ -311,15 +311,16 @@ async def test_m2_a_dead_subscriber_delays_one_wait_and_is_reported_once_with_a_
             assert "'desk-7' at 127.0.0.1" in str(error)
             assert "nobody waits" in str(error)
         assert unconfirmed(sending.errors) == []  # callers were told
-        for _ in range(20):
-            await sending.producer.send(TextMessage("nobody asks"))
-            await asyncio.sleep(0.02)
-        await eventually(lambda: unconfirmed(sending.errors))
+        for _ in range(2):  # on a busy machine, the first report may come after all that was sent before it
+            for _ in range(20):
+                await sending.producer.send(TextMessage("nobody asks"))
+                await asyncio.sleep(0.02)
+            await eventually(lambda: unconfirmed(sending.errors))
         await sending.connection.close()
         first, summary = unconfirmed(sending.errors)
         assert (first.messages, first.subscribers) == (None, ("'desk-7' at 127.0.0.1",))
         assert summary.messages is not None
-        assert 5 <= summary.messages <= 20
+        assert 5 <= summary.messages <= 40
         assert "this connection is closed" in str(summary)
     finally:
         await asyncio.gather(subscriber.kill(), living.kill())
