@@ -59,7 +59,7 @@ nightly: ready  ## all tests: those of `make test`, the exhaustive ones, and the
 lab: ready  ## three networks, their gateways and the admin service, in namespaces: minutes, as root
 	$(PY) -m pytest tests/lab
 
-test-fast: $(INSTALLED)  ## unit tests but for slow ones: no socket, no root, half a minute
+test-fast: $(INSTALLED)  ## unit tests but for slow ones: no socket, no root, a minute
 	$(PY) -m pytest -q $(SIDE_BY_SIDE) -n 2 --hypothesis-profile=fjm2-fast -m "not nightly and not slow" tests/unit
 
 lint: $(INSTALLED)  ## formatting, lint and strict types
